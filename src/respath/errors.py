@@ -1,0 +1,86 @@
+"""User errors: one or a few lines that name file, key and remedy, without a traceback."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterable
+
+OK, CHECK_FAILED, WRONG_USE = 0, 1, 2
+#: Exit code of a stage that stopped on request (signal, time limit) with its work saved: start it again.
+RETRY = 75
+
+
+class UserError(Exception):
+    """Something the user can mend. ``lines``: one per problem, each naming file, key and remedy."""
+
+    exit_code = WRONG_USE
+
+    def __init__(self, lines: str | Iterable[str]):
+        self.lines = [lines] if isinstance(lines, str) else list(lines)
+        super().__init__("\n".join(self.lines))
+
+
+class CheckFailed(UserError):
+    """A comparison that ran and found a deviation (exit code 1)."""
+
+    exit_code = CHECK_FAILED
+
+
+def did_you_mean(name: object, known: Iterable[object]) -> str:
+    """`` (did you mean X?)`` for the nearest known name; the list of known names when none is near."""
+    names = [str(k) for k in known]
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.55)
+    if near:
+        return f" (did you mean {near[0]!r}?)"
+    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    return f" (known: {shown})" if names else ""
+
+
+def explain_os_error(error: OSError) -> str:
+    """One line for the operating-system errors that users meet: disk full, permission, missing file."""
+    where = error.filename if error.filename is not None else "a file"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"{where}: no space left on the device; free some space (or set `scratch:` in config.yaml) and run the same "
+            "command again: finished shards and checkpoints are kept"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{where}: permission denied; make it writable for this user or choose another folder"
+    if error.errno == errno.ENOENT:
+        return f"{where}: no such file or folder"
+    return f"{where}: {error.strerror or error}"
+
+
+def guard(main: Callable[..., int | None]) -> Callable[..., int]:
+    """Run a command-line main; turn user and disk errors into lines on stderr and an exit code.
+
+    ``--debug`` among the arguments, or RESPATH_DEBUG=1, lets the traceback through.
+    """
+
+    @functools.wraps(main)
+    def wrapped(*args, **kwargs) -> int:
+        debug = "--debug" in sys.argv or os.environ.get("RESPATH_DEBUG", "") not in ("", "0")
+        try:
+            return main(*args, **kwargs) or OK
+        except UserError as error:
+            if debug:
+                raise
+            for line in error.lines:
+                print(f"error: {line}", file=sys.stderr)
+            return error.exit_code
+        except OSError as error:
+            if debug or error.errno is None:
+                raise
+            if error.errno == errno.EPIPE:
+                # The reader (head, less) went away: not an error of ours. Point stdout elsewhere so that
+                # the interpreter's last flush does not raise again.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return OK
+            print(f"error: {explain_os_error(error)}", file=sys.stderr)
+            return WRONG_USE
+
+    return wrapped

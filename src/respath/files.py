@@ -1,0 +1,80 @@
+"""Files that are whole or absent: atomic writes, canonical JSON, hashes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from respath.errors import UserError
+
+
+@contextlib.contextmanager
+def atomic_open(path: str | Path, mode: str = "wb", **kwargs) -> Iterator[IO]:
+    """A file that appears under ``path`` only when the block ends without an error.
+
+    Written beside its target (rename is atomic only within one file system), flushed to the disk, then renamed.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, mode, **kwargs) as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes private files; results are as readable as the user's umask says.
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write UTF-8 text with Unix line ends, atomically."""
+    with atomic_open(path, "w", encoding="utf-8", newline="\n") as stream:
+        stream.write(text)
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write JSON that is byte-identical for equal values: sorted keys, two spaces, final newline."""
+    write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: str | Path) -> Any:
+    """Read a JSON file; UserError names the file, and the line where it breaks off."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        line = getattr(error, "lineno", "?")
+        raise UserError(f"{path}:{line}: not valid JSON ({error}); delete it and run the same command again") from None
+
+
+def canonical_json(value: Any) -> str:
+    """The one text that stands for a value in hashes: sorted keys, no spaces, shortest floats."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def content_hash(value: Any, digits: int = 8) -> str:
+    """First hex digits of SHA-256 over the canonical JSON of ``value``."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:digits]
+
+
+def sha256_file(path: str | Path) -> str:
+    """SHA-256 of a file's bytes, read in blocks."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
