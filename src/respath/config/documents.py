@@ -1,0 +1,170 @@
+"""YAML documents read safely and checked against typed models, every problem reported at once with file, line and key."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from respath.errors import UserError, did_you_mean
+
+_BaseLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_BaseLoader):
+    """Safe YAML with two repairs: ``6e-4`` is a number (YAML 1.1 reads a string), and a repeated key is an error."""
+
+    def construct_mapping(self, node, deep=False):
+        seen = {}
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key!r} appears twice (first in line {seen[key]})", key_node.start_mark
+                )
+            seen[key] = key_node.start_mark.line + 1
+        return super().construct_mapping(node, deep=deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9_]+)[eE][-+]?[0-9]+$"),
+    list("-+0123456789."),
+)
+
+
+class Document(BaseModel):
+    """Base of every typed document: unknown keys are refused, numbers are not strings, instances are frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def load_yaml(path: str | Path) -> Any:
+    """Parse one YAML file. Raises UserError ``file:line: ...`` when it is missing or malformed."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader subclass
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f":{mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{where}: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def line_of(path: str | Path, keys: Sequence[str | int]) -> int | None:
+    """Line of the value under ``keys`` in a YAML file; the nearest parent's line when the key is absent."""
+    try:
+        node = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
+    except (OSError, yaml.YAMLError):
+        return None
+    line = node.start_mark.line + 1 if node else None
+    for key in keys:
+        child = None
+        if isinstance(node, yaml.MappingNode):
+            for key_node, value_node in node.value:
+                if str(key_node.value) == str(key):
+                    child, line = value_node, key_node.start_mark.line + 1
+        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+            child = node.value[key]
+            line = child.start_mark.line + 1
+        if child is None:
+            break
+        node = child
+    return line
+
+
+def _fields_at(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+    """Names allowed beside the last element of ``location`` (for did-you-mean); empty when not a plain model."""
+    current: Any = model
+    for part in location[:-1]:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            field = current.model_fields.get(str(part))
+            current = field.annotation if field else None
+        candidates = [current, *getattr(current, "__args__", ())]
+        models = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+        current = models[0] if models else current
+    if isinstance(current, type) and issubclass(current, BaseModel):
+        return [field.alias or name for name, field in current.model_fields.items()]
+    return []
+
+
+def problems(error: ValidationError, path: str | Path, model: type[BaseModel], prefix: Sequence[str | int] = ()) -> list[str]:
+    """A pydantic error as lines ``file:line: key: problem; remedy``."""
+    lines = []
+    for item in error.errors(include_url=False):
+        location = [part for part in item["loc"] if not str(part).startswith(("function-", "tagged-union"))]
+        keys = [*prefix, *location]
+        line = line_of(path, keys) if str(path).endswith((".yaml", ".yml")) else None
+        where = f"{path}:{line}" if line else str(path)
+        key = ".".join(str(part) for part in keys) or "(document)"
+        kind, got = item["type"], item.get("input")
+        if kind == "extra_forbidden":
+            known = _fields_at(model, location)
+            message = f"unknown key{did_you_mean(location[-1], known)}"
+        elif kind == "missing":
+            message = "is missing"
+        elif kind in ("int_type", "float_type", "int_parsing", "float_parsing", "bool_type") and isinstance(got, str):
+            message = (
+                f"expects a number, got the text {got!r}; write it without quotes in a file "
+                "(nested --config values arrive as text: use --configfile)"
+            )
+            if kind == "bool_type":
+                message = f"expects true or false, got the text {got!r}"
+        elif kind in ("literal_error", "union_tag_invalid", "enum"):
+            expected = item.get("ctx", {}).get("expected", item.get("ctx", {}).get("expected_tags", ""))
+            names = re.findall(r"'([^']+)'", str(expected))
+            got = item.get("ctx", {}).get("tag", got)
+            message = f"{got!r} is not known{did_you_mean(got, names)}"
+        elif kind == "value_error":
+            message = str(item["ctx"]["error"])
+        else:
+            message = item["msg"][0].lower() + item["msg"][1:]
+            if not isinstance(got, dict | list):
+                message += f", got {got!r}"
+        lines.append(f"{where}: {key}: {message}")
+    return lines
+
+
+def check(model: type[Model], data: Any, path: str | Path, prefix: Sequence[str | int] = ()) -> Model:
+    """Validate parsed data as ``model``. Raises UserError with one line per problem."""
+    try:
+        # Through JSON so that strict mode takes lists for tuples, but never text for numbers.
+        return model.model_validate_json(json.dumps(data))
+    except ValidationError as error:
+        raise UserError(problems(error, path, model, prefix)) from None
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{path}: {'.'.join(map(str, prefix))}: {error}") from None
+
+
+class Collector:
+    """Gathers the problems of many checks so that all are reported at once."""
+
+    def __init__(self):
+        self.lines: list[str] = []
+
+    def __call__(self, function, *args, **kwargs):
+        """Call and return; on UserError remember its lines and return None."""
+        try:
+            return function(*args, **kwargs)
+        except UserError as error:
+            self.lines += error.lines
+            return None
+
+    def finish(self) -> None:
+        """Raise everything gathered, each line once."""
+        if self.lines:
+            raise UserError(list(dict.fromkeys(self.lines)))
