@@ -1,0 +1,211 @@
+"""What a run is: model, recipe, data and seed, frozen; equal runs have equal ids wherever they are asked for."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from respath.config.documents import Document
+from respath.config.model import ModelSpec, identity
+from respath.files import canonical_json, content_hash
+
+#: Raised by one when the same fields come to mean another computation: every run id changes with it.
+SPEC_VERSION = 1
+
+
+class Recipe(Document):
+    """How a model is trained (ResFormer Section 4.1, Tables 13 and 14)."""
+
+    optimizer: Literal["adamw"] = "adamw"
+    steps: int = Field(ge=1)
+    warmup_steps: int = Field(ge=0)
+    #: Learning rates: linear from ``start_lr`` to ``peak_lr`` over the warm-up, cosine to ``final_lr`` at the last step.
+    start_lr: float = Field(1e-7, ge=0)
+    peak_lr: float = Field(gt=0)
+    final_lr: float = Field(ge=0)
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.95, ge=0, lt=1)
+    adam_eps: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.1, ge=0)
+    grad_clip: float = Field(1.0, gt=0)
+    #: Coefficients (lambdas) get the schedule times this factor, and this decay.
+    coefficient_lr_multiplier: float = Field(1.0, gt=0)
+    coefficient_weight_decay: float = Field(0.0, ge=0)
+    #: Further learning-rate factors by parameter name (a shell pattern such as ``layers.0.*``).
+    lr_multipliers: dict[str, float] = {}
+    #: Sequences per optimizer step, over all ranks and micro-batches; tokens per sequence.
+    batch_sequences: int = Field(ge=1)
+    context: int = Field(ge=2)
+    precision: Literal["bf16", "fp32", "fp16", "bf16_params"] = "bf16"
+
+    @model_validator(mode="after")
+    def _makes_sense(self):
+        if self.warmup_steps >= self.steps:
+            raise ValueError(f"warmup_steps {self.warmup_steps} must be smaller than steps {self.steps}")
+        if self.final_lr > self.peak_lr:
+            raise ValueError(f"final_lr {self.final_lr} is above peak_lr {self.peak_lr}")
+        return self
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that one optimizer step sees."""
+        return self.batch_sequences * self.context
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the whole run sees."""
+        return self.steps * self.tokens_per_step
+
+
+def learning_rate(recipe: Recipe, step: int) -> float:
+    """Learning rate of optimizer step ``step`` (0-based): linear warm-up, then cosine to ``final_lr`` at the last step."""
+    if step < recipe.warmup_steps:
+        return recipe.start_lr + (recipe.peak_lr - recipe.start_lr) * step / recipe.warmup_steps
+    span = max(1, recipe.steps - 1 - recipe.warmup_steps)
+    progress = min(1.0, (step - recipe.warmup_steps) / span)
+    return recipe.final_lr + 0.5 * (recipe.peak_lr - recipe.final_lr) * (1 + math.cos(math.pi * progress))
+
+
+def summed_learning_rate(recipe: Recipe) -> float:
+    """Sum of the schedule: how far a coefficient can move under Adam (facts: 3.30 for the paper's 10,000 steps)."""
+    return math.fsum(learning_rate(recipe, step) for step in range(recipe.steps))
+
+
+# --- data ----------------------------------------------------------------------------------------------------------
+
+
+class BpeTokenizer(Document):
+    """A byte-level BPE trained on the training split of the sample; token 0 is the end of a document."""
+
+    kind: Literal["bpe"]
+    vocab_size: int = Field(ge=257)
+
+
+class NeoxTokenizer(Document):
+    """GPT-NeoX-20B's byte-level BPE, 50,277 entries, ``<|endoftext|>`` = 0 (RedPajama-INCITE-7B-Base)."""
+
+    kind: Literal["neox"]
+    vocab_size: Literal[50277] = 50277
+
+
+class Gpt2Tokenizer(Document):
+    """GPT-2's byte-level BPE, 50,257 entries, ``<|endoftext|>`` = 50256."""
+
+    kind: Literal["gpt2"]
+    vocab_size: Literal[50257] = 50257
+
+
+Tokenizer = Annotated[BpeTokenizer | NeoxTokenizer | Gpt2Tokenizer, Field(discriminator="kind")]
+
+
+class Corpus(Document):
+    """Where documents come from. One definition serves embedded text, a local folder and the hub."""
+
+    name: str
+    kind: Literal["embedded", "local", "hub"]
+    #: embedded: which sources (a profile of ``respath.data.sources``).
+    profile: Literal["embedded-pip", "embedded-debian"] | None = None
+    #: hub: repository id, pinned revision, and the files of each split (shell patterns).
+    repository: str | None = None
+    revision: str | None = None
+    #: local and hub: files of each split below the folder or repository (shell patterns).
+    train_files: tuple[str, ...] = ()
+    validation_files: tuple[str, ...] = ()
+    #: Column that holds the text; column (dotted) that names the domain, or one domain for all rows.
+    text_field: str = "text"
+    domain_field: str | None = "meta.redpajama_set_name"
+
+    @model_validator(mode="after")
+    def _complete(self):
+        if self.kind == "embedded" and self.profile is None:
+            raise ValueError("an embedded corpus needs `profile: embedded-pip` or `profile: embedded-debian`")
+        if self.kind == "hub" and not (self.repository and self.revision):
+            raise ValueError("a hub corpus needs `repository:` and a pinned `revision:`")
+        if self.kind != "embedded" and not self.train_files:
+            raise ValueError("a local or hub corpus needs `train_files:` (shell patterns)")
+        return self
+
+
+class Sample(Document):
+    """Which documents are taken from a corpus: seeded shuffle, held-out split, byte budget, shards."""
+
+    corpus: Corpus
+    domains: tuple[str, ...]
+    seed: int = 1
+    #: Share of documents held out when the corpus has no validation files of its own.
+    validation_share: float = Field(0.05, gt=0, lt=1)
+    #: Text bytes kept per domain and split, at most; tokenization stops at the token quota within them.
+    train_bytes: dict[str, int] = {}
+    validation_bytes: int | None = None
+    shards: int = Field(1, ge=1)
+
+
+class Data(Document):
+    """Token data of a run: sample, tokenizer, and quotas in tokens per domain (ResFormer Table 12)."""
+
+    sample: Sample
+    tokenizer: Tokenizer
+    train_tokens: dict[str, int]
+    validation_tokens: int = Field(ge=1)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Share of each domain: the probability that a training sequence comes from it."""
+        total = sum(self.train_tokens.values())
+        return {domain: tokens / total for domain, tokens in self.train_tokens.items()}
+
+    @model_validator(mode="after")
+    def _same_domains(self):
+        if set(self.train_tokens) != set(self.sample.domains):
+            raise ValueError(f"train_tokens names {sorted(self.train_tokens)}, the sample {sorted(self.sample.domains)}")
+        empty = [domain for domain, tokens in self.train_tokens.items() if tokens < 1]
+        if empty:
+            raise ValueError(f"domains {empty} have a quota of no tokens")
+        return self
+
+
+class RunSpec(Document):
+    """Everything that influences the trained weights, and nothing else (no labels, paths or resources)."""
+
+    model: ModelSpec
+    recipe: Recipe
+    data: Data
+    seed: int = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _vocabulary_fits(self):
+        if self.data.tokenizer.vocab_size > self.model.vocab_size:
+            raise ValueError(
+                f"the tokenizer has {self.data.tokenizer.vocab_size} entries, the model only {self.model.vocab_size}"
+            )
+        return self
+
+
+def run_hash(spec: RunSpec) -> str:
+    """Eight hex digits over the canonical JSON of the training-relevant fields."""
+    return content_hash({"version": SPEC_VERSION, **identity(spec)})
+
+
+def spec_text(spec: RunSpec) -> str:
+    """The canonical JSON that a command line carries; ``parse_spec`` reads it back."""
+    return canonical_json(identity(spec))
+
+
+def sample_id(sample: Sample) -> str:
+    """Readable id of a sample, e.g. ``embedded-pip-1f0c2a44``."""
+    return f"{sample.corpus.name}-{content_hash(identity(sample))}"
+
+
+def tokenizer_id(data: Data) -> str:
+    """Id of a tokenizer: published ones by name, trained ones with the sample that they were trained on."""
+    kind = data.tokenizer.kind
+    if kind != "bpe":
+        return kind
+    return f"bpe{data.tokenizer.vocab_size}-{content_hash([identity(data.sample), identity(data.tokenizer)])}"
+
+
+def tokens_id(data: Data) -> str:
+    """Id of a token store."""
+    return f"{data.sample.corpus.name}-{data.tokenizer.kind}{data.tokenizer.vocab_size}-{content_hash(identity(data))}"
