@@ -8,80 +8,67 @@ the print. Where the paper contradicts itself, or another version prints another
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
-import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    StrictStr,
-    ValidationError,
-)
+from pydantic import Field
 
+from respath.config.documents import Document, check, line_of, load_yaml
 from respath.errors import UserError, did_you_mean
 
-#: What a paper can print in a cell. Strict, so that ``true`` does not become 1 and ``1`` not ``"1"``.
-Value = StrictBool | StrictInt | StrictFloat | StrictStr | None
+#: What a paper can print in a cell (strict documents: ``true`` does not become 1, nor ``1`` the text "1").
+Value = bool | int | float | str | None
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Source(_Frozen):
+class Source(Document):
     """Where the numbers stand: one of ``table`` and ``figure``, the section and the page of the PDF (from 1)."""
 
-    paper: StrictStr
-    arxiv: StrictStr
-    section: StrictStr
-    page: StrictInt = Field(ge=1)
-    table: StrictInt | None = None
-    figure: StrictInt | None = None
+    paper: str
+    arxiv: str
+    section: str
+    page: int = Field(ge=1)
+    table: int | None = None
+    figure: int | None = None
 
 
-class Column(_Frozen):
+class Column(Document):
     """A column's unit (None: the table's) and its usual number of printed decimals."""
 
-    unit: StrictStr | None = None
-    decimals: StrictInt = Field(ge=0)
+    unit: str | None = None
+    decimals: int = Field(ge=0)
 
 
-class Cell(_Frozen):
+class Cell(Document):
     """One printed value. ``value`` None: the paper prints none. ``decimals``, ``unit``: None means the column's."""
 
-    row: StrictStr
-    column: StrictStr
+    row: str
+    column: str
     value: Value
-    decimals: StrictInt | None = Field(default=None, ge=0)
-    unit: StrictStr | None = None
-    note: StrictStr | None = None
+    decimals: int | None = Field(default=None, ge=0)
+    unit: str | None = None
+    note: str | None = None
 
 
-class AlsoPrinted(_Frozen):
+class AlsoPrinted(Document):
     """Another value that the same paper, or another version of it, prints for a cell, and where."""
 
-    row: StrictStr
-    column: StrictStr
+    row: str
+    column: str
     value: Value
-    where: StrictStr
+    where: str
 
 
-class Reported(_Frozen):
+class Reported(Document):
     """The printed numbers of one table or figure."""
 
     source: Source
-    title: StrictStr
-    unit: StrictStr
-    columns: dict[StrictStr, Column] = Field(min_length=1)
-    rows: tuple[StrictStr, ...] = Field(min_length=1)
+    title: str
+    unit: str
+    columns: dict[str, Column] = Field(min_length=1)
+    rows: tuple[str, ...] = Field(min_length=1)
     cells: tuple[Cell, ...]
-    notes: tuple[StrictStr, ...] = ()
+    notes: tuple[str, ...] = ()
     also_printed: tuple[AlsoPrinted, ...] = ()
 
     def cell(self, row: str, column: str) -> Cell:
@@ -131,71 +118,45 @@ def shown_decimals(value: int | float) -> int:
 def load_reported(path: str | Path) -> Reported:
     """Read and check one reported file.
 
-    Errors: UserError with one line per problem (``file: key: problem; remedy``): unreadable YAML, missing or unknown
-    keys, a cell of an undeclared row or column, a cell given twice, more digits in a value than its decimals say.
+    Errors: UserError with one line per problem (``file:line: key: problem; remedy``): unreadable YAML, missing or
+    unknown keys, a cell of an undeclared row or column, a cell given twice, more digits in a value than its decimals.
     """
-    path = Path(path)
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; reported numbers live in papers/<paper>/reported/") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark is not None else "?"
-        problem = getattr(error, "problem", None) or str(error)
-        raise UserError(f"{path}:{line}: not valid YAML ({problem}); correct this line") from None
-    if not isinstance(raw, dict):
-        raise UserError(f"{path}: the file holds no mapping; start it with `source:`, `title:`, `columns:`, ...")
-    try:
-        reported = Reported.model_validate(raw)
-    except ValidationError as error:
-        raise UserError([_explain(path, raw, problem) for problem in error.errors()]) from None
-    problems = [f"{path}: {line}" for line in _inconsistencies(reported)]
+    reported = check(Reported, load_yaml(path), path)
+    problems = []
+    for keys, problem in _inconsistencies(reported):
+        key = ".".join(str(part) for part in keys)
+        problems.append(f"{path}:{line_of(path, keys)}: {key}: {problem}")
     if problems:
         raise UserError(problems)
     return reported
 
 
-def _explain(path: Path, raw: dict[str, Any], problem: Any) -> str:
-    """One line for one pydantic problem; a cell is named by its row and column, not by its place in the list."""
-    where = ".".join(str(part) for part in problem["loc"])
-    if len(problem["loc"]) > 1 and problem["loc"][0] in ("cells", "also_printed"):
-        entry = raw[problem["loc"][0]][problem["loc"][1]]
-        if isinstance(entry, dict):
-            where += f" (row {entry.get('row')!r}, column {entry.get('column')!r})"
-    if problem["type"] == "extra_forbidden":
-        return f"{path}: {where}: unknown key; remove it or correct its spelling"
-    if problem["type"] == "missing":
-        return f"{path}: {where}: missing; add this key"
-    return f"{path}: {where}: {problem['msg'][:1].lower() + problem['msg'][1:]}; correct the value"
-
-
-def _inconsistencies(reported: Reported) -> list[str]:
-    problems = []
+def _inconsistencies(reported: Reported) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Keys and problem (with remedy) of everything that one field alone cannot show."""
     if (reported.source.table is None) == (reported.source.figure is None):
-        problems.append("source: names neither or both of `table` and `figure`; name the one that is transcribed")
-    for row in sorted({row for row in reported.rows if reported.rows.count(row) > 1}):
-        problems.append(f"rows: {row!r} is listed twice; give each row its own id")
-    seen = set()
+        yield ("source",), "must name exactly one of `table` and `figure`; keep the one that is transcribed"
+    for index, row in enumerate(reported.rows):
+        if row in reported.rows[:index]:
+            yield ("rows", index), f"{row!r} is listed twice; give each row its own id"
     for kind, entries in (("cells", reported.cells), ("also_printed", reported.also_printed)):
-        for entry in entries:
-            where = f"{kind} (row {entry.row!r}, column {entry.column!r})"
+        for index, entry in enumerate(entries):
             if entry.row not in reported.rows:
-                problems.append(f"{where}: row is not in `rows`{did_you_mean(entry.row, reported.rows)}; add it there")
+                hint = did_you_mean(entry.row, reported.rows)
+                yield (kind, index, "row"), f"{entry.row!r} is not in `rows`{hint}; add it there"
             if entry.column not in reported.columns:
                 hint = did_you_mean(entry.column, reported.columns)
-                problems.append(f"{where}: column is not in `columns`{hint}; declare it there")
-    for cell in reported.cells:
-        where = f"cells (row {cell.row!r}, column {cell.column!r})"
+                yield (kind, index, "column"), f"{entry.column!r} is not in `columns`{hint}; declare it there"
+    seen = set()
+    for index, cell in enumerate(reported.cells):
+        name = f"row {cell.row!r}, column {cell.column!r}"
         if (cell.row, cell.column) in seen:
-            problems.append(f"{where}: given twice; keep one and put the other under `also_printed`")
+            yield ("cells", index), f"{name} is given twice; keep one and put the other under `also_printed`"
         seen.add((cell.row, cell.column))
         if cell.column not in reported.columns or isinstance(cell.value, bool | str) or cell.value is None:
             continue
         decimals = reported.columns[cell.column].decimals if cell.decimals is None else cell.decimals
         if shown_decimals(cell.value) > decimals:
-            problems.append(
-                f"{where}: value {cell.value} has more digits than decimals: {decimals}; "
-                "correct the value, or give the cell its own `decimals`"
+            yield (
+                ("cells", index, "value"),
+                f"{cell.value} ({name}) has more than {decimals} decimals; correct it, or give the cell its own `decimals`",
             )
-    return problems
