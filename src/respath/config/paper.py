@@ -1,0 +1,354 @@
+"""A paper as data: what its folder under ``papers/`` may say (paper, variants, tables, figures)."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from respath.config.documents import Document
+from respath.config.run import Corpus, Tokenizer
+
+Overrides = dict[str, Any]
+
+
+class Size(Document):
+    """One shape of the paper, by its printed label."""
+
+    layers: int = Field(ge=1)
+    width: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    ffn_width: int = Field(ge=1)
+    #: The paper does not print this shape; the value is our inference (see ``note``).
+    inferred: bool = False
+    note: str | None = None
+
+
+class PaperRecipe(Document):
+    """The paper's training recipe, in the paper's own terms; scales multiply or replace parts of it."""
+
+    steps: int
+    warmup_steps: int
+    start_lr: float
+    peak_lr: float
+    final_lr_ratio: float
+    beta1: float
+    beta2: float
+    adam_eps: float
+    weight_decay: float
+    grad_clip: float
+    context: int
+    #: A step is ``micro_batches`` micro-batches (over all GPUs and accumulation) of ``micro_batch_tokens // context``
+    #: sequences: how the paper keeps about 2M tokens per step at every length (Table 13).
+    micro_batch_tokens: int
+    micro_batches: int
+    precision: Literal["bf16", "fp32", "fp16", "bf16_params"] = "bf16"
+    coefficient_weight_decay: float = 0.0
+
+
+class DomainShare(Document):
+    """One domain of the mix."""
+
+    label: str
+    share: float = Field(gt=0, le=1)
+
+
+class PaperData(Document):
+    """The paper's corpus, tokenizer and quotas."""
+
+    corpus: str
+    tokenizer: Tokenizer
+    domains: dict[str, DomainShare]
+    train_tokens: int
+    validation_tokens: int
+    shards: int = 1
+
+    @model_validator(mode="after")
+    def _sums_to_one(self):
+        total = sum(domain.share for domain in self.domains.values())
+        if abs(total - 1) > 1e-9:
+            raise ValueError(f"the domain shares sum to {total:g}, not 1")
+        return self
+
+
+class Hardware(Document):
+    """The machine of the paper: for Table 13 and for cost estimates, never part of a run's identity."""
+
+    gpus: int
+    gpu: str
+
+
+class AccountingDefaults(Document):
+    """The paper's own conventions for FLOPs and KV bytes, and the variant that others are compared with."""
+
+    context: int
+    logits: Literal["all", "last"]
+    attention: Literal["causal", "full"]
+    baseline: str
+
+
+class Evaluation(Document):
+    """What a finished run is measured on."""
+
+    #: Validation sequences per domain.
+    loss_sequences: int = Field(ge=1)
+    #: lm-eval tasks (zero-shot), in the paper's order.
+    tasks: tuple[str, ...] = ()
+    #: Items per task; null takes all.
+    limit: int | None = None
+
+
+class Paper(Document):
+    """papers/<id>/paper.yaml."""
+
+    id: str
+    title: str
+    short: str
+    authors: tuple[str, ...]
+    arxiv: str
+    venue: str | None = None
+    year: int
+    sizes: dict[str, Size]
+    #: Model fields shared by all sizes.
+    model: Overrides
+    recipe: PaperRecipe
+    data: PaperData
+    hardware: Hardware
+    accounting: AccountingDefaults
+    evaluation: Evaluation
+
+
+class Variant(Document):
+    """One entry of variants.yaml: overrides of the model and recipe; title, label and colour are for people only."""
+
+    title: str
+    label: str
+    colour: str = Field("#444444", pattern=r"^#[0-9a-fA-F]{6}$")
+    model: Overrides = {}
+    recipe: Overrides = {}
+
+
+class RunRequest(Document):
+    """A run in the paper's terms; a scale turns it into a spec."""
+
+    size: str | None = None
+    variant: str | None = None
+    context: int | None = None
+    recipe: Overrides = {}
+
+
+METRIC = re.compile(r"^(loss|lm|train|account|kv|spec|launch|sample)\.[A-Za-z0-9_.-]+$")
+
+
+class Column(Document):
+    """One column of a table: a metric of each row, or a text that the row carries."""
+
+    id: str
+    label: str
+    #: loss.mean, loss.<domain>, lm.<task>.<metric>, train.<field>, account.<path>, kv.<field>, spec.<path>, launch.<field>
+    metric: str | None = None
+    #: Multiplied onto the metric before it is shown and compared, e.g. 100 for per cent.
+    factor: float = 1.0
+    unit: str = ""
+    decimals: int = Field(3, ge=0)
+    better: Literal["lower", "higher"] | None = None
+    #: Column of reported/<table>.yaml; its own id unless told otherwise.
+    reported: str | None = None
+    run: RunRequest = RunRequest()
+
+    @field_validator("metric")
+    @classmethod
+    def _known_prefix(cls, value):
+        if value is not None and not METRIC.match(value):
+            raise ValueError(f"{value!r} is no metric; it starts with loss. lm. train. account. kv. spec. launch. or sample.")
+        return value
+
+
+class Row(Document):
+    """One row of a table: a run, or (in a configuration table) one quantity."""
+
+    id: str
+    label: str
+    group: str | None = None
+    run: RunRequest = RunRequest()
+    #: In a configuration or domain table the row names the metric.
+    metric: str | None = None
+    factor: float = 1.0
+    unit: str = ""
+    decimals: int | None = None
+    #: Texts for text columns (LaTeX mathematics between dollars).
+    text: dict[str, str] = {}
+
+    _metric = field_validator("metric")(Column._known_prefix.__func__)
+
+
+class Table(Document):
+    """One table of the paper. ``runs``: rows are runs and columns metrics; ``configuration``: the other way round;
+    ``domains``: rows are the domains of the sample."""
+
+    title: str
+    kind: Literal["runs", "configuration", "domains"] = "runs"
+    section: str
+    caption: str = ""
+    row_header: str = "Model"
+    run: RunRequest = RunRequest()
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+    #: reported/<name>.yaml; null when the paper prints no such table.
+    reported: str | None = None
+    #: Configured absolute tolerance for measured cells, in the column's unit.
+    tolerance: float = 0.0
+    note: str = ""
+
+
+class Curves(Document):
+    """Training-loss curves of some runs against tokens, and their difference from a baseline."""
+
+    kind: Literal["curves"]
+    title: str
+    section: str
+    caption: str = ""
+    run: RunRequest = RunRequest()
+    variants: tuple[str, ...]
+    baseline: str
+    reported: str | None = None
+
+
+class Scaling(Document):
+    """Validation loss of some variants against model size, and training loss against tokens at one size."""
+
+    kind: Literal["scaling"]
+    title: str
+    section: str
+    caption: str = ""
+    run: RunRequest = RunRequest()
+    variants: tuple[str, ...]
+    sizes: tuple[str, ...]
+    curve_size: str
+    baseline: str
+    reported: str | None = None
+
+
+Figure = Annotated[Curves | Scaling, Field(discriminator="kind")]
+
+
+class Tables(Document):
+    """papers/<id>/tables.yaml."""
+
+    tables: dict[str, Table]
+
+
+class Figures(Document):
+    """papers/<id>/figures.yaml."""
+
+    figures: dict[str, Figure]
+
+
+class Variants(Document):
+    """papers/<id>/variants.yaml."""
+
+    variants: dict[str, Variant]
+
+
+class Corpora(Document):
+    """papers/corpora.yaml: every corpus by name."""
+
+    corpora: dict[str, Corpus]
+
+
+# --- scales --------------------------------------------------------------------------------------------------------
+
+
+class ScaleRecipe(Document):
+    """What a scale changes of a recipe; null keeps the paper's value."""
+
+    steps: int | None = None
+    #: Peak, final and every overridden learning rate times this factor, so that a grid keeps its ratios.
+    lr_factor: float = Field(1.0, gt=0)
+    micro_batch_tokens: int | None = None
+    micro_batches: int | None = None
+    #: Paper contexts divided by this.
+    context_divisor: int = Field(1, ge=1)
+    #: same: coefficients follow the schedule as they are. matched: their learning rate is raised so that its sum over
+    #: the shorter run equals the paper's, or coefficients could not move as far (decision coefficient-lr).
+    coefficient_lr: Literal["same", "matched"] = "same"
+    precision: Literal["bf16", "fp32"] | None = None
+
+
+class ScaleData(Document):
+    """What a scale changes of the data; null keeps the paper's value."""
+
+    corpus: str | None = None
+    tokenizer: Tokenizer | None = None
+    train_tokens: int | None = None
+    validation_tokens: int | None = None
+    shards: int | None = None
+
+
+class ScaleEvaluation(Document):
+    """What a scale changes of the evaluation; null keeps the paper's value."""
+
+    loss_sequences: int | None = None
+    limit: int | None = None
+
+
+class ScalePaper(Document):
+    """How one paper shrinks at a scale."""
+
+    model: Overrides = {}
+    sizes: dict[str, Overrides] = {}
+    recipe: ScaleRecipe = ScaleRecipe()
+    data: ScaleData = ScaleData()
+    evaluation: ScaleEvaluation = ScaleEvaluation()
+
+
+class Scale(Document):
+    """scales/<id>.yaml."""
+
+    id: str
+    title: str
+    purpose: str
+    seeds: tuple[int, ...]
+    #: May measured cells (losses, accuracies) be set against the printed numbers?
+    comparable: bool = False
+    papers: dict[str, ScalePaper]
+
+
+# --- the user's dials ----------------------------------------------------------------------------------------------
+
+
+class Runtime(Document):
+    """Resources and habits of the trainer: outside the identity of a run."""
+
+    engine: Literal["torch", "deepspeed"] = "torch"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    #: Threads of one training job; a run resumed with another number is no longer bit-identical.
+    threads: int = Field(1, ge=1)
+    micro_batch: int | Literal["auto"] = "auto"
+    compile: Literal["auto", "on", "off"] = "auto"
+    checkpoint_minutes: float = Field(10.0, gt=0)
+    keep: int = Field(2, ge=1)
+    time_limit_minutes: float | None = None
+    lease_wait_minutes: float = Field(0.0, ge=0)
+
+
+class UserConfig(Document):
+    """config.yaml: the dials that a user turns."""
+
+    scale: str = "smoke"
+    papers: tuple[str, ...] = ("resformer",)
+    #: Seeds of every run; null takes the scale's.
+    seeds: tuple[int, ...] | None = None
+    #: A corpus of papers/corpora.yaml for every paper; null takes the scale's.
+    corpus: str | None = None
+    #: Folder of a local corpus, or of downloaded hub files, by corpus name.
+    locations: dict[str, str] = {}
+    #: Where evaluation items come from, and the folder of local ones.
+    items: Literal["auto", "wheel", "hub", "local"] = "auto"
+    items_location: str | None = None
+    #: Folder for checkpoints (a scratch file system on a cluster).
+    checkpoints: str = "checkpoints"
+    #: error: a table needs its runs. allow: render what is there, the other cells "not run".
+    missing: Literal["error", "allow"] = "error"
+    runtime: Runtime = Runtime()

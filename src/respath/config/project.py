@@ -1,0 +1,592 @@
+"""The project: papers, scales and dials read together, cross-checked, and resolved to runs (imports no torch)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from respath.config import paper as documents
+from respath.config.documents import Collector, check, load_yaml
+from respath.config.model import ModelSpec
+from respath.config.paper import (
+    Corpora,
+    Figure,
+    Figures,
+    Overrides,
+    Paper,
+    RunRequest,
+    Scale,
+    ScalePaper,
+    Table,
+    Tables,
+    UserConfig,
+    Variant,
+    Variants,
+)
+from respath.config.run import (
+    Corpus,
+    Data,
+    Recipe,
+    RunSpec,
+    Sample,
+    learning_rate,
+    run_hash,
+    sample_id,
+    spec_text,
+    summed_learning_rate,
+    tokenizer_id,
+    tokens_id,
+)
+from respath.errors import UserError, did_you_mean
+
+#: Text kept per token of quota: more than any tokenizer here needs, so that the token quota is what stops.
+BYTES_PER_TOKEN = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One training run at one scale, in the paper's terms and as a spec."""
+
+    id: str
+    spec: RunSpec
+    paper: str
+    size: str
+    variant: str
+    context: int
+    seed: int
+    scale: str
+
+    @property
+    def text(self) -> str:
+        """The spec as canonical JSON."""
+        return spec_text(self.spec)
+
+
+@dataclasses.dataclass(frozen=True)
+class Artifact:
+    """One table or figure of a paper; ``target`` is what a user asks Snakemake for."""
+
+    paper: str
+    id: str
+    definition: Table | Figure
+
+    @property
+    def target(self) -> str:
+        """Name of the Snakemake target, e.g. ``resformer_table3``."""
+        return f"{self.paper}_{self.id}"
+
+    @property
+    def is_table(self) -> bool:
+        """Is this a table (else a figure)?"""
+        return isinstance(self.definition, Table)
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperFolder:
+    """Everything under ``papers/<id>/`` that the engine reads at parse time."""
+
+    paper: Paper
+    variants: dict[str, Variant]
+    tables: dict[str, Table]
+    figures: dict[str, Figure]
+    path: Path
+
+
+def find_root(start: str | Path | None = None) -> Path:
+    """The folder that holds ``papers/`` and ``scales/``: RESPATH_ROOT, the working folder or one above, or the checkout."""
+    if os.environ.get("RESPATH_ROOT"):
+        return Path(os.environ["RESPATH_ROOT"]).resolve()
+    here = Path(start or os.getcwd()).resolve()
+    for folder in (here, *here.parents, Path(__file__).resolve().parents[3]):
+        if (folder / "papers").is_dir() and (folder / "scales").is_dir():
+            return folder
+    raise UserError(f"{here}: no project here (no papers/ and scales/); go into a checkout or set RESPATH_ROOT")
+
+
+class Project:
+    """Papers, scales and the user's dials. Raises UserError with every problem of every file at once."""
+
+    def __init__(self, root: Path, config: Mapping[str, Any] | None = None):
+        self.root = Path(root)
+        collect = Collector()
+        # Paths in messages are shown relative to the project where possible: short, and the same for everybody.
+        relative = self._relative
+        if config is None:
+            path = self.root / "config.yaml"
+            config = collect(load_yaml, path) if path.exists() else {}
+        self.config: UserConfig = collect(check, UserConfig, dict(config or {}), relative("config.yaml")) or UserConfig()
+        self.scales = self._load_scales(collect)
+        corpora = collect(self._document, Corpora, "papers/corpora.yaml")
+        self.corpora: dict[str, Corpus] = corpora.corpora if corpora else {}
+        known = sorted(p.parent.name for p in (self.root / "papers").glob("*/paper.yaml"))
+        self.folders: dict[str, PaperFolder] = {}
+        for paper in self.config.papers:
+            if paper not in known:
+                collect.lines.append(f"{relative('config.yaml')}: papers: {paper!r} is not known{did_you_mean(paper, known)}")
+                continue
+            folder = collect(self._load_paper, paper)
+            if folder:
+                self.folders[paper] = folder
+        if self.config.scale not in self.scales:
+            collect.lines.append(
+                f"{relative('config.yaml')}: scale: {self.config.scale!r} is not known{did_you_mean(self.config.scale, self.scales)}"
+            )
+        if self.config.corpus is not None and self.config.corpus not in self.corpora:
+            collect.lines.append(
+                f"{relative('config.yaml')}: corpus: {self.config.corpus!r} is not known"
+                f"{did_you_mean(self.config.corpus, self.corpora)}"
+            )
+        collect.finish()
+        self._cross_check(collect)
+        collect.finish()
+
+    @classmethod
+    def find(cls, start: str | Path | None = None) -> Project:
+        """The project around ``start`` (the working folder by default), read once per process and root."""
+        return _cached_project(find_root(start))
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def _relative(self, name: str | Path) -> str:
+        path = Path(name)
+        return str(path.relative_to(self.root)) if path.is_absolute() and path.is_relative_to(self.root) else str(path)
+
+    def _document(self, model, name: str):
+        path = self.root / name
+        try:
+            data = load_yaml(path)
+            return check(model, data, path)
+        except UserError as error:
+            raise UserError([line.replace(f"{self.root}{os.sep}", "") for line in error.lines]) from None
+
+    def _load_scales(self, collect: Collector) -> dict[str, Scale]:
+        scales = {}
+        for path in sorted((self.root / "scales").glob("*.yaml")):
+            scale = collect(self._document, Scale, f"scales/{path.name}")
+            if scale is None:
+                continue
+            if scale.id != path.stem:
+                collect.lines.append(f"scales/{path.name}: id: {scale.id!r} should be the file's name, {path.stem!r}")
+            scales[scale.id] = scale
+        return scales
+
+    def _load_paper(self, paper: str) -> PaperFolder:
+        collect = Collector()
+        base = f"papers/{paper}"
+        main = collect(self._document, Paper, f"{base}/paper.yaml")
+        variants = collect(self._document, Variants, f"{base}/variants.yaml")
+        tables = figures = None
+        if (self.root / base / "tables.yaml").exists():
+            tables = collect(self._document, Tables, f"{base}/tables.yaml")
+        if (self.root / base / "figures.yaml").exists():
+            figures = collect(self._document, Figures, f"{base}/figures.yaml")
+        if main and main.id != paper:
+            collect.lines.append(f"{base}/paper.yaml: id: {main.id!r} should be the folder's name, {paper!r}")
+        collect.finish()
+        return PaperFolder(
+            paper=main,
+            variants=variants.variants,
+            tables=tables.tables if tables else {},
+            figures=figures.figures if figures else {},
+            path=self.root / base,
+        )
+
+    def _cross_check(self, collect: Collector) -> None:
+        """Names that point to nothing, impossible shapes, missing corpora: everything a schema cannot say."""
+        for paper, folder in self.folders.items():
+            base = f"papers/{paper}"
+            if folder.paper.data.corpus not in self.corpora:
+                collect.lines.append(
+                    f"{base}/paper.yaml: data.corpus: {folder.paper.data.corpus!r} is not known"
+                    f"{did_you_mean(folder.paper.data.corpus, self.corpora)}"
+                )
+            for scale in self.scales.values():
+                changes = scale.papers.get(paper)
+                if changes is None:
+                    collect.lines.append(f"scales/{scale.id}.yaml: papers: has no entry for {paper!r}; add one (it may be empty: {{}})")
+                    continue
+                if changes.data.corpus is not None and changes.data.corpus not in self.corpora:
+                    collect.lines.append(
+                        f"scales/{scale.id}.yaml: papers.{paper}.data.corpus: {changes.data.corpus!r} is not known"
+                        f"{did_you_mean(changes.data.corpus, self.corpora)}"
+                    )
+                for size in changes.sizes:
+                    if size not in folder.paper.sizes:
+                        collect.lines.append(
+                            f"scales/{scale.id}.yaml: papers.{paper}.sizes: {size!r} is not a size of the paper"
+                            f"{did_you_mean(size, folder.paper.sizes)}"
+                        )
+            baseline = folder.paper.accounting.baseline
+            if baseline not in folder.variants:
+                collect.lines.append(
+                    f"{base}/paper.yaml: accounting.baseline: {baseline!r} is not a variant{did_you_mean(baseline, folder.variants)}"
+                )
+        if collect.lines:
+            return
+        for artifact in self.artifacts():
+            where = f"papers/{artifact.paper}/{'tables' if artifact.is_table else 'figures'}.yaml: {artifact.id}"
+            for key, request in self._requests(artifact):
+                try:
+                    for scale in {self.config.scale, "paper"} & set(self.scales):
+                        self.resolve(artifact.paper, request, seed=0, scale=scale)
+                except UserError as error:
+                    collect.lines += [f"{where}.{key}: {line}" for line in error.lines]
+        for paper, folder in self.folders.items():
+            # A variant that no table uses is still checked, on the first size that fits it.
+            for name in folder.variants:
+                errors = []
+                for size in folder.paper.sizes:
+                    try:
+                        self.model_of(paper, size, name, "paper")
+                        errors = []
+                        break
+                    except UserError as error:
+                        errors = error.lines
+                collect.lines += errors
+
+    # --- names -----------------------------------------------------------------------------------------------------
+
+    @property
+    def scale(self) -> Scale:
+        """The scale that the user chose."""
+        return self.scales[self.config.scale]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of every run: the user's, else the scale's."""
+        return self.config.seeds or self.scale.seeds
+
+    def folder(self, paper: str) -> PaperFolder:
+        """The folder of a paper by id. Raises UserError with did-you-mean."""
+        if paper not in self.folders:
+            raise UserError(f"{paper!r} is not a paper of this project{did_you_mean(paper, self.folders)}")
+        return self.folders[paper]
+
+    def artifacts(self, paper: str | None = None) -> list[Artifact]:
+        """All tables and figures, in the order of the papers' files."""
+        return [
+            Artifact(name, key, definition)
+            for name, folder in self.folders.items()
+            if paper in (None, name)
+            for key, definition in (*folder.tables.items(), *folder.figures.items())
+        ]
+
+    def artifact(self, target: str) -> Artifact:
+        """The artifact behind a target name such as ``resformer_table3``."""
+        known = {artifact.target: artifact for artifact in self.artifacts()}
+        if target not in known:
+            raise UserError(f"{target!r} is not a table or figure{did_you_mean(target, known)}")
+        return known[target]
+
+    # --- resolving -------------------------------------------------------------------------------------------------
+
+    def scale_of(self, paper: str, scale: str | None = None) -> tuple[Scale, ScalePaper]:
+        """A scale and what it changes of one paper. Raises UserError with did-you-mean."""
+        name = scale or self.config.scale
+        if name not in self.scales:
+            raise UserError(f"scale {name!r} is not known{did_you_mean(name, self.scales)}")
+        chosen = self.scales[name]
+        return chosen, chosen.papers[paper]
+
+    def model_of(self, paper: str, size: str, variant: str, scale: str | None = None) -> ModelSpec:
+        """The model of (paper, size, variant) at a scale. Raises UserError naming the file and key to mend."""
+        return _cached_model(self, paper, size, variant, scale or self.config.scale)
+
+    def model_spec(self, ref: str, scale: str = "paper") -> ModelSpec:
+        """The model behind ``paper/size/variant``."""
+        return self.model_of(*self.parse_ref(ref), scale)
+
+    def parse_ref(self, ref: str) -> tuple[str, str, str]:
+        """Split and check ``paper/size/variant``. Raises UserError with did-you-mean for the part that is wrong."""
+        parts = ref.split("/")
+        if len(parts) != 3:
+            example = f"{next(iter(self.folders), 'paper')}/82M/identity"
+            raise UserError(f"{ref!r} is not a model; write paper/size/variant, e.g. {example}")
+        paper, size, variant = parts
+        folder = self.folder(paper)
+        if size not in folder.paper.sizes:
+            raise UserError(f"{ref!r}: {paper} has no size {size!r}{did_you_mean(size, folder.paper.sizes)}")
+        if variant not in folder.variants:
+            raise UserError(f"{ref!r}: {paper} has no variant {variant!r}{did_you_mean(variant, folder.variants)}")
+        return paper, size, variant
+
+    def accounting_defaults(self, paper: str) -> documents.AccountingDefaults:
+        """The paper's conventions for FLOPs and KV bytes."""
+        return self.folder(paper).paper.accounting
+
+    def resolve(self, paper: str, request: RunRequest, seed: int, scale: str | None = None) -> Run:
+        """One run from a request in the paper's terms. Raises UserError naming what is wrong or missing."""
+        folder = self.folder(paper)
+        if request.size is None or request.variant is None:
+            missing = "size" if request.size is None else "variant"
+            raise UserError(f"names no {missing}; give `run: {{{missing}: ...}}` in the row, the column or the table")
+        self.parse_ref(f"{paper}/{request.size}/{request.variant}")
+        chosen, _ = self.scale_of(paper, scale)
+        variant = folder.variants[request.variant]
+        spec = RunSpec(
+            model=self.model_of(paper, request.size, request.variant, chosen.id),
+            recipe=self.recipe_of(paper, {**variant.recipe, **request.recipe}, request.context, chosen.id),
+            data=self.data_of(paper, chosen.id),
+            seed=seed,
+        )
+        context = request.context or folder.paper.recipe.context
+        name = self._canonical_variant(paper, request, chosen.id)
+        length = "" if context == folder.paper.recipe.context else f"-T{context}"
+        return Run(
+            id=f"{paper}-{request.size}-{name}{length}-s{seed}-{run_hash(spec)}",
+            spec=spec,
+            paper=paper,
+            size=request.size,
+            variant=request.variant,
+            context=context,
+            seed=seed,
+            scale=chosen.id,
+        )
+
+    def _canonical_variant(self, paper: str, request: RunRequest, scale: str) -> str:
+        """Variants that come to the same model and recipe at this size share a run, named after the first declared."""
+        folder = self.folder(paper)
+        model = self.model_of(paper, request.size, request.variant, scale)
+        recipe = folder.variants[request.variant].recipe
+        for name, variant in folder.variants.items():
+            if name == request.variant:
+                break
+            if variant.recipe == recipe:
+                try:
+                    if self.model_of(paper, request.size, name, scale) == model:
+                        return name
+                except UserError:
+                    continue  # that variant does not fit this size
+        return request.variant
+
+    def recipe_of(self, paper: str, overrides: Overrides, context: int | None = None, scale: str | None = None) -> Recipe:
+        """The recipe at a scale. ``overrides`` and ``context`` are in the paper's terms (its learning rates, its steps)."""
+        return _cached_recipe(self, paper, _freeze(overrides), context, scale or self.config.scale)
+
+    def data_of(self, paper: str, scale: str | None = None) -> Data:
+        """The token data of a paper at a scale."""
+        return _cached_data(self, paper, scale or self.config.scale)
+
+    def evaluation_of(self, paper: str, scale: str | None = None) -> documents.Evaluation:
+        """What runs of a paper are measured on at a scale."""
+        base = self.folder(paper).paper.evaluation
+        _, changes = self.scale_of(paper, scale)
+        update = {key: value for key, value in changes.evaluation.model_dump().items() if value is not None}
+        return base.model_copy(update=update)
+
+    def request(self, *layers: RunRequest) -> RunRequest:
+        """Merge requests; later ones win (table, then column, then row)."""
+        merged: dict[str, Any] = {"recipe": {}}
+        for layer in layers:
+            merged["recipe"] = {**merged["recipe"], **layer.recipe}
+            for key in ("size", "variant", "context"):
+                if getattr(layer, key) is not None:
+                    merged[key] = getattr(layer, key)
+        return RunRequest(**merged)
+
+    def _requests(self, artifact: Artifact) -> Iterator[tuple[str, RunRequest]]:
+        """Every run that an artifact names, with the key that names it."""
+        definition = artifact.definition
+        if isinstance(definition, Table):
+            if definition.kind == "domains":
+                return
+            for i, row in enumerate(definition.rows):
+                for j, column in enumerate(definition.columns):
+                    if row.metric or column.metric:
+                        key = f"rows.{i}.run" if definition.kind == "runs" else f"columns.{j}.run"
+                        yield key, self.request(definition.run, column.run, row.run)
+        elif definition.kind == "curves":
+            for i, variant in enumerate(definition.variants):
+                yield f"variants.{i}", self.request(definition.run, RunRequest(variant=variant))
+        else:
+            for size in definition.sizes:
+                for i, variant in enumerate(definition.variants):
+                    yield f"variants.{i}", self.request(definition.run, RunRequest(size=size, variant=variant))
+
+    def cell_request(self, table: Table, row: documents.Row, column: documents.Column) -> tuple[str, RunRequest]:
+        """Metric and run of one table cell (text columns have no metric: an empty one)."""
+        return (row.metric or column.metric or ""), self.request(table.run, column.run, row.run)
+
+    def trained_runs(self, artifact: Artifact) -> list[Run]:
+        """The runs that must be trained for an artifact, all seeds, each once, in order."""
+        definition = artifact.definition
+        wanted: list[RunRequest] = []
+        if isinstance(definition, Table):
+            if definition.kind == "domains":
+                return []
+            for row in definition.rows:
+                for column in definition.columns:
+                    metric, request = self.cell_request(definition, row, column)
+                    if metric.startswith(("loss.", "lm.", "train.")):
+                        wanted.append(request)
+        else:
+            wanted = [request for _, request in self._requests(artifact)]
+        runs = {}
+        for request in wanted:
+            for seed in self.seeds:
+                run = self.resolve(artifact.paper, request, seed)
+                runs.setdefault(run.id, run)
+        return list(runs.values())
+
+    def metrics_of(self, artifact: Artifact) -> set[str]:
+        """Which kinds of result an artifact reads: loss, lm, train, account, kv, spec, launch, sample."""
+        definition = artifact.definition
+        if not isinstance(definition, Table):
+            return {"train", "loss"} if definition.kind == "scaling" else {"train"}
+        cells = (self.cell_request(definition, row, column)[0] for row in definition.rows for column in definition.columns)
+        return {metric.split(".")[0] for metric in cells if metric}
+
+    def all_runs(self) -> dict[str, Run]:
+        """Every run that some artifact needs, by id."""
+        return {run.id: run for artifact in self.artifacts() for run in self.trained_runs(artifact)}
+
+    def data_sets(self) -> dict[str, Data]:
+        """Token stores by id: one per distinct data spec of the papers."""
+        stores = {}
+        for paper in self.folders:
+            data = self.data_of(paper)
+            stores[tokens_id(data)] = data
+        return stores
+
+    def launch_of(self, paper: str, run: Run) -> dict[str, int]:
+        """How the paper's machine runs a step (Table 13): GPUs, sequences per GPU, and their quotient."""
+        folder = self.folder(paper).paper
+        _, changes = self.scale_of(paper, run.scale)
+        tokens = changes.recipe.micro_batch_tokens or folder.recipe.micro_batch_tokens
+        per_gpu = max(1, tokens // run.spec.recipe.context)
+        return {
+            "gpus": folder.hardware.gpus,
+            "per_gpu_sequences": per_gpu,
+            "micro_batches": run.spec.recipe.batch_sequences // per_gpu,
+        }
+
+    def view_of(self, run: Run) -> dict[str, Any]:
+        """A run's spec with the quantities that papers print but specs derive (activation, tokens per step, ...)."""
+        view = run.spec.model_dump(mode="json")
+        view["model"] |= {"activation": "SwiGLU", "position_embedding": "RoPE", "dropout": 0.0}
+        view["recipe"] |= {"schedule": "cosine", "tokens_per_step": run.spec.recipe.tokens_per_step}
+        view["data"] |= {"tokens": sum(run.spec.data.train_tokens.values())}
+        return view
+
+
+def _freeze(value: Any) -> Any:
+    """Hashable form of nested overrides (for caching)."""
+    if isinstance(value, Mapping):
+        return tuple((key, _freeze(item)) for key, item in value.items())
+    return tuple(_freeze(item) for item in value) if isinstance(value, list) else value
+
+
+@functools.cache
+def _cached_project(root: Path) -> Project:
+    return Project(root)
+
+
+@functools.cache
+def _cached_model(project: Project, paper: str, size: str, variant: str, scale: str) -> ModelSpec:
+    folder = project.folder(paper)
+    shape = folder.paper.sizes[size]
+    _, changes = project.scale_of(paper, scale)
+    fields: dict[str, Any] = {
+        **folder.paper.model,
+        "layers": shape.layers,
+        "width": shape.width,
+        "heads": shape.heads,
+        "ffn_width": shape.ffn_width,
+        **changes.model,
+        **changes.sizes.get(size, {}),
+        **folder.variants[variant].model,
+    }
+    group = fields.pop("kv_group", 1)
+    heads = fields["heads"]
+    if not isinstance(group, int) or group < 1 or (isinstance(heads, int) and heads % group):
+        raise UserError(
+            f"papers/{paper}/variants.yaml: {variant}.model.kv_group: {group!r} does not divide the {heads} heads of size "
+            f"{size} at scale {scale}"
+        )
+    fields.setdefault("kv_heads", heads // group)
+    where = project.folder(paper).path / "variants.yaml"
+    try:
+        return check(ModelSpec, fields, where, prefix=(variant, "model"))
+    except UserError as error:
+        lines = [line.replace(f"{project.root}{os.sep}", "") for line in error.lines]
+        raise UserError([f"{line} (size {size}, scale {scale})" for line in lines]) from None
+
+
+@functools.cache
+def _cached_recipe(project: Project, paper: str, overrides: tuple, context: int | None, scale: str) -> Recipe:
+    base = project.folder(paper).paper.recipe
+    chosen, changes = project.scale_of(paper, scale)
+    terms = base.model_dump() | dict(overrides)
+    extra = {key: value for key, value in overrides if key not in type(base).model_fields}
+    if unknown := [key for key in extra if key not in Recipe.model_fields]:
+        raise UserError(
+            [f"papers/{paper}: recipe.{key}: unknown key{did_you_mean(key, Recipe.model_fields)}" for key in unknown]
+        )
+    small = changes.recipe
+    steps = small.steps or terms["steps"]
+    warmup = math.ceil(terms["warmup_steps"] * steps / terms["steps"]) if terms["warmup_steps"] else 0
+    length = max(2, (context or terms["context"]) // small.context_divisor)
+    tokens = small.micro_batch_tokens or terms["micro_batch_tokens"]
+    fields: dict[str, Any] = {
+        "steps": steps,
+        "warmup_steps": min(warmup, steps - 1),
+        "start_lr": terms["start_lr"] * small.lr_factor,
+        "peak_lr": terms["peak_lr"] * small.lr_factor,
+        "final_lr": terms["peak_lr"] * small.lr_factor * terms["final_lr_ratio"],
+        **{key: terms[key] for key in ("beta1", "beta2", "adam_eps", "weight_decay", "grad_clip", "coefficient_weight_decay")},
+        "batch_sequences": max(1, tokens // length) * (small.micro_batches or terms["micro_batches"]),
+        "context": length,
+        "precision": small.precision or terms["precision"],
+    }
+    # Products such as 6e-4 * 5 carry rounding dust into ids and tables; twelve digits are what anybody means.
+    fields = {key: float(f"{value:.12g}") if isinstance(value, float) else value for key, value in fields.items()}
+    fields |= {key: [list(item) for item in value] if isinstance(value, tuple) else value for key, value in extra.items()}
+    if "lr_multipliers" in fields:
+        fields["lr_multipliers"] = dict(fields["lr_multipliers"])
+    recipe = check(Recipe, fields, f"papers/{paper}", prefix=("recipe",))
+    if small.coefficient_lr == "matched" and chosen.id != "paper":
+        full = _cached_recipe(project, paper, overrides, context, "paper")
+        ratio = summed_learning_rate(full) / summed_learning_rate(recipe)
+        recipe = recipe.model_copy(update={"coefficient_lr_multiplier": float(f"{ratio:.6g}")})
+    return recipe
+
+
+@functools.cache
+def _cached_data(project: Project, paper: str, scale: str) -> Data:
+    base = project.folder(paper).paper.data
+    _, changes = project.scale_of(paper, scale)
+    small = changes.data
+    corpus = project.corpora[project.config.corpus or small.corpus or base.corpus]
+    total = small.train_tokens or base.train_tokens
+    validation = small.validation_tokens or base.validation_tokens
+    quotas = {name: round(total * domain.share) for name, domain in base.domains.items()}
+    return Data(
+        sample=Sample(
+            corpus=corpus,
+            domains=tuple(sorted(quotas)),
+            train_bytes={name: tokens * BYTES_PER_TOKEN for name, tokens in quotas.items()},
+            validation_bytes=validation * BYTES_PER_TOKEN,
+            shards=small.shards or base.shards,
+        ),
+        tokenizer=small.tokenizer or base.tokenizer,
+        train_tokens=quotas,
+        validation_tokens=validation,
+    )
+
+
+__all__ = [
+    "Artifact",
+    "PaperFolder",
+    "Project",
+    "Run",
+    "find_root",
+    "learning_rate",
+    "sample_id",
+    "tokenizer_id",
+    "tokens_id",
+]
