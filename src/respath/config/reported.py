@@ -77,7 +77,9 @@ class Reported(Document):
         if row not in self.rows:
             problems.append(f"{self.title}: row {row!r} is not reported{did_you_mean(row, self.rows)}")
         if column not in self.columns:
-            problems.append(f"{self.title}: column {column!r} is not reported{did_you_mean(column, self.columns)}")
+            problems.append(
+                f"{self.title}: column {column!r} is not reported{did_you_mean(column, self.columns)}"
+            )
         if problems:
             raise UserError(problems)
         for cell in self.cells:
@@ -110,7 +112,7 @@ class Reported(Document):
         return float(Decimal(5).scaleb(-self.decimals(row, column) - 1))
 
 
-def shown_decimals(value: int | float) -> int:
+def shown_decimals(value: float) -> int:
     """Decimals needed to write ``value`` exactly in its shortest form: 2.7389 -> 4, 6e-4 -> 4, 2048 -> 0."""
     return max(0, -int(Decimal(repr(value)).normalize().as_tuple().exponent))
 
