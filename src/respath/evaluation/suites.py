@@ -1,0 +1,136 @@
+"""Suites and their tasks as typed data: which lm-eval definition, which splits, and where the items may come from."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import model_validator
+
+from respath.config.documents import Document, check, load_yaml
+from respath.errors import UserError, did_you_mean
+
+TASKS_FILE = Path(__file__).with_name("tasks.yaml")
+
+
+class WheelFile(Document):
+    """Where a split lies in the wheel: a saved Arrow data set, or request documents that are converted back."""
+
+    arrow: str | None = None
+    documents: str | None = None
+    #: The same kind of documents for the validation split, whose original rows are known: they test the conversion.
+    like: str | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self):
+        if (self.arrow is None) == (self.documents is None):
+            raise ValueError("give either `arrow:` or `documents:`")
+        if self.documents is not None and self.like is None:
+            raise ValueError("`documents:` needs `like:`, the documents that the conversion is tested on")
+        return self
+
+
+class Split(Document):
+    """Sources of one split of a task."""
+
+    local: tuple[str, ...]
+    wheel: WheelFile | None = None
+
+
+class Hub(Document):
+    """A data set on the hub."""
+
+    repository: str
+    config: str | None = None
+    revision: str | None
+
+
+class Task(Document):
+    """One lm-eval task and the sources of its items."""
+
+    definition: str
+    #: Name of the conversion in ``respath.evaluation.rows``.
+    rows: str
+    licence: str
+    splits: dict[str, Split]
+    hub: Hub
+
+
+class Wheel(Document):
+    """The PyPI wheel that holds most items."""
+
+    name: str
+    version: str
+    sha256: str
+    root: str
+
+
+class Catalogue(Document):
+    """The whole of tasks.yaml."""
+
+    wheel: Wheel
+    suites: dict[str, tuple[str, ...]]
+    tasks: dict[str, Task]
+
+    def suite(self, name: str) -> dict[str, Task]:
+        """Tasks of a suite, in order. UserError with did-you-mean for an unknown one."""
+        if name not in self.suites:
+            raise UserError(f"evaluation suite {name!r} is not known{did_you_mean(name, self.suites)}")
+        return {task: self.tasks[task] for task in self.suites[name]}
+
+    @model_validator(mode="after")
+    def _tasks_exist(self):
+        for suite, tasks in self.suites.items():
+            unknown = [task for task in tasks if task not in self.tasks]
+            if unknown:
+                raise ValueError(f"suite {suite} names unknown tasks {unknown}")
+        return self
+
+
+@functools.cache
+def catalogue() -> Catalogue:
+    """The suites and tasks that this package knows."""
+    return check(Catalogue, load_yaml(TASKS_FILE), TASKS_FILE)
+
+
+def lm_eval_version() -> str:
+    """Version of the installed lm-eval. UserError when it is missing."""
+    try:
+        return importlib.metadata.version("lm_eval")
+    except importlib.metadata.PackageNotFoundError:
+        raise UserError("package lm-eval is not installed; install it with `pip install lm-eval`") from None
+
+
+def definitions_folder() -> Path:
+    """Folder of lm-eval's own task definitions, found without importing the package (which takes seconds)."""
+    lm_eval_version()
+    return Path(importlib.util.find_spec("lm_eval").submodule_search_locations[0]) / "tasks"
+
+
+class _DefinitionLoader(yaml.SafeLoader):
+    """Safe YAML that reads lm-eval's ``!function module.name`` as text instead of importing it."""
+
+
+_DefinitionLoader.add_constructor("!function", lambda loader, node: loader.construct_scalar(node))
+
+
+def definition(task: Task) -> dict[str, Any]:
+    """lm-eval's definition of a task with its includes resolved, functions as names."""
+
+    def read(path: Path) -> dict[str, Any]:
+        if not path.is_file():
+            raise UserError(
+                f"{path}: lm-eval {lm_eval_version()} has no such task definition; install the version of the lock file"
+            )
+        own = yaml.load(path.read_text(encoding="utf-8"), Loader=_DefinitionLoader)  # noqa: S506 - a SafeLoader subclass
+        includes = own.pop("include", [])
+        merged: dict[str, Any] = {}
+        for name in includes if isinstance(includes, list) else [includes]:
+            merged |= read(path.parent / name)
+        return merged | own
+
+    return read(definitions_folder() / task.definition)
