@@ -296,8 +296,8 @@ def test_warmup_is_kept_with_both_printed_values():
 DECISIONS = load_yaml(PAPER / "decisions.yaml")
 CLAIMS = load_yaml(PAPER / "claims.yaml")
 SCALES = {"smoke", "mini", "paper"}
-METRICS = ("loss.", "lm.", "parameters.", "flops.", "kv.", "curve.", "scaling.", "analysis.")
-SCALE_FREE = ("parameters.", "flops.", "kv.")
+METRICS = ("loss.", "lm.", "account.", "curve.", "scaling.", "analysis.")
+SCALE_FREE = ("account.",)
 ENTRY_KEYS = {"metric", "left", "right", "expect", "printed", "printed_from"}
 EXPECTATIONS = (
     {"direction", "min_effect"},
