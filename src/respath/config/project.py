@@ -541,7 +541,7 @@ def _cached_recipe(project: Project, paper: str, overrides: tuple, context: int 
         **{key: terms[key] for key in ("beta1", "beta2", "adam_eps", "weight_decay", "grad_clip", "coefficient_weight_decay")},
         "batch_sequences": max(1, tokens // length) * (small.micro_batches or terms["micro_batches"]),
         "context": length,
-        "precision": small.precision or terms["precision"],
+        "precision": dict(overrides).get("precision") or small.precision or terms["precision"],
     }
     # Products such as 6e-4 * 5 carry rounding dust into ids and tables; twelve digits are what anybody means.
     fields = {key: float(f"{value:.12g}") if isinstance(value, float) else value for key, value in fields.items()}
@@ -549,7 +549,7 @@ def _cached_recipe(project: Project, paper: str, overrides: tuple, context: int 
     if "lr_multipliers" in fields:
         fields["lr_multipliers"] = dict(fields["lr_multipliers"])
     recipe = check(Recipe, fields, f"papers/{paper}", prefix=("recipe",))
-    if small.coefficient_lr == "matched" and chosen.id != "paper":
+    if small.coefficient_lr == "matched" and "coefficient_lr_multiplier" not in extra:
         full = _cached_recipe(project, paper, overrides, context, "paper")
         ratio = summed_learning_rate(full) / summed_learning_rate(recipe)
         recipe = recipe.model_copy(update={"coefficient_lr_multiplier": float(f"{ratio:.6g}")})

@@ -1,0 +1,38 @@
+# Every table and figure is a target: `snakemake --list-target-rules` lists them, `snakemake -n TARGET` plans one.
+# `rule all` comes first, before every include: a default target inside an include is lost.
+from snakemake.utils import min_version
+
+min_version("9.19")
+
+
+configfile: "config.yaml"
+
+
+include: "workflow/rules/common.smk"
+
+
+rule all:
+    "Every table, figure and page of every paper at this scale."
+    input:
+        [rendered(artifact) for artifact in PROJECT.artifacts()],
+        expand("reports/out/{scale}/{paper}/index.html", scale=SCALE, paper=PAPERS),
+    default_target: True
+
+
+include: "workflow/rules/data.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/account.smk"
+include: "workflow/rules/report.smk"
+
+
+onstart:
+    tell(banner())
+
+
+onsuccess:
+    tell(summary())
+
+
+onerror:
+    tell(failure_hint(log))

@@ -1,0 +1,174 @@
+# The project read once at parse time, and the input functions of the rules. No torch here: a dry run stays under 2 s.
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(workflow.basedir) / "src"))
+
+from snakemake.exceptions import WorkflowError
+
+from respath.config.model import identity
+from respath.config.project import Project
+from respath.config.run import sample_id, tokenizer_id, tokens_id
+from respath.data.fetch import source_ids
+from respath.errors import UserError
+from respath.files import canonical_json
+
+
+def read_project():
+    """The project, or every problem of config, papers and scales as one message without a traceback."""
+    try:
+        return Project(Path(workflow.basedir), config)
+    except UserError as error:
+        raise WorkflowError("\n".join(error.lines)) from None
+
+
+def environment():
+    """Shell prefix: our sources on the path, and the Python that runs Snakemake unless an environment is deployed."""
+    settings = getattr(workflow, "deployment_settings", None)
+    deployed = bool(getattr(settings, "deployment_method", None))
+    lines = [f"export PYTHONPATH={workflow.basedir}/src:${{PYTHONPATH:-}} RESPATH_ROOT={workflow.basedir}"]
+    if not deployed:
+        lines.append(f"export PATH={Path(sys.executable).parent}:$PATH")
+    return "; ".join(lines) + "; "
+
+
+PROJECT = read_project()
+SCALE = PROJECT.config.scale
+PAPERS = list(PROJECT.folders)
+RUNS = PROJECT.all_runs()
+DATA = PROJECT.data_sets()
+SAMPLES = {sample_id(data.sample): data.sample for data in DATA.values()}
+TOKENIZERS = {tokenizer_id(data): data for data in DATA.values()}
+CORPORA = {data.sample.corpus.name: data.sample.corpus for data in DATA.values()}
+SOURCES = {name: source_ids(c.profile) if c.kind == "embedded" else ["files"] for name, c in CORPORA.items()}
+DOMAINS = sorted({domain for sample in SAMPLES.values() for domain in sample.domains})
+CHECKPOINTS = PROJECT.config.checkpoints
+RUNTIME = canonical_json(PROJECT.config.runtime.model_dump())
+CONFIG = canonical_json(PROJECT.config.model_dump(mode="json"))
+THREADS = PROJECT.config.runtime.threads
+#: What `make demo` shows: one trained table, its neighbours, and everything that needs no training.
+DEMO = [
+    f"resformer_{name}"
+    for name in ("table3", "curves3", "downstream3", "table12", "table13", "table14", "kv")
+    if "resformer" in PAPERS
+]
+
+shell.prefix(environment())
+
+
+def either(names):
+    """A wildcard pattern of known names (of none: a pattern that matches nothing)."""
+    return "|".join(sorted(map(re.escape, names))) or "(?!)"
+
+
+wildcard_constraints:
+    run=either(RUNS),
+    tokens=either(DATA),
+    sample=either(SAMPLES),
+    tokenizer=either(TOKENIZERS),
+    corpus=either(CORPORA),
+    source=either({source for sources in SOURCES.values() for source in sources} - {"files"}),
+    domain=either(DOMAINS),
+    split="train|validation",
+    shard=r"\d\d\d",
+    scale=either(PROJECT.scales),
+    paper=either(PAPERS),
+    table=either({artifact.id for artifact in PROJECT.artifacts() if artifact.is_table}),
+    figure=either({artifact.id for artifact in PROJECT.artifacts() if not artifact.is_table}),
+
+
+def code(*folders):
+    """Library files whose content decides a cheap rule's output (never listed for training)."""
+    return sorted(str(path) for folder in folders for path in Path(f"src/respath/{folder}").rglob("*.py"))
+
+
+def manifest_of(run):
+    """Token manifest that a run trains on."""
+    return f"results/tokens/{tokens_id(RUNS[run].spec.data)}/manifest.json"
+
+
+def tokenizer_of(run):
+    """Tokenizer that a run's tokens were made with."""
+    return f"results/tokenizers/{tokenizer_id(RUNS[run].spec.data)}/tokenizer.json"
+
+
+def sources_of(sample):
+    """source.json of every source of a sample's corpus."""
+    name = SAMPLES[sample].corpus.name
+    return [f"results/corpus/{name}/{source}/source.json" for source in SOURCES[name]]
+
+
+def shards_of(tokens):
+    """Token shards of a store: one job each."""
+    data = DATA[tokens]
+    wanted = [("train", k) for k in range(data.sample.shards)] + [("validation", 0)]
+    return [
+        f"results/tokens/{tokens}/{split}/{domain}.{shard:03d}.json"
+        for domain in data.sample.domains
+        for split, shard in wanted
+    ]
+
+
+def results_of(artifact):
+    """Result files that an artifact reads; with `missing: allow` only what needs no training."""
+    metrics = PROJECT.metrics_of(artifact)
+    files = []
+    if metrics & {"account"}:
+        files.append(f"results/accounts/{artifact.paper}-{SCALE}.json")
+    if "kv" in metrics:
+        files.append(f"results/kv/{artifact.paper}.json")
+    if "sample" in metrics:
+        files.append(f"results/tokens/{tokens_id(PROJECT.data_of(artifact.paper))}/manifest.json")
+    if PROJECT.config.missing == "allow":
+        return files
+    for run in PROJECT.trained_runs(artifact):
+        files.append(f"results/runs/{run.id}/train.json")
+        if "loss" in metrics:
+            files.append(f"results/evals/{run.id}/loss.json")
+        if "lm" in metrics:
+            files.append(f"results/evals/{run.id}/lm.json")
+    return files
+
+
+def rendered(artifact):
+    """The files of a table (CSV, LaTeX, Markdown) or of a figure (CSV, PDF, PNG)."""
+    endings = ("csv", "tex", "md") if artifact.is_table else ("csv", "pdf", "png")
+    return [f"reports/out/{SCALE}/{artifact.paper}/{artifact.id}.{ending}" for ending in endings]
+
+
+def definition_files(paper):
+    """The paper's own files that decide how its tables look."""
+    folder = Path("papers") / paper
+    names = ("paper", "variants", "tables", "figures", "claims", "decisions")
+    return [str(path) for name in names if (path := folder / f"{name}.yaml").exists()] + sorted(
+        map(str, (folder / "reported").glob("*.yaml"))
+    )
+
+
+def tell(text):
+    """A notice on stderr (stdout belongs to --dag and its like)."""
+    print(text, file=sys.stderr)
+
+
+def banner():
+    """What this invocation works on."""
+    return f"respath: scale {SCALE}, papers {', '.join(PAPERS)}; results in results/, tables in reports/out/{SCALE}/, logs in logs/"
+
+
+def summary():
+    """Where the tables are, and how many cells match."""
+    command = [sys.executable, "-m", "respath.cli", "diff", "--brief", "--scale", SCALE]
+    env = {**os.environ, "PYTHONPATH": f"{workflow.basedir}/src", "RESPATH_ROOT": str(workflow.basedir)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    return (done.stdout or done.stderr).rstrip()
+
+
+def failure_hint(path):
+    """What to look at, and that nothing is lost."""
+    return (
+        f"respath: a job failed; its own log is named above (logs/<rule>/...), Snakemake's is {path}. Finished shards, "
+        "checkpoints and results are kept: mend the cause and run the same command again. See docs/troubleshooting.md."
+    )

@@ -1,0 +1,131 @@
+# Text to tokens: fetch -> sample -> tokenizer -> tokenize (sharded) -> manifest.
+
+
+rule fetch:
+    "Fetch one embedded source and extract its documents."
+    output:
+        "results/corpus/{corpus}/{source}/source.json",
+    params:
+        cache=".cache/respath",
+    log:
+        "logs/fetch/{corpus}/{source}.log",
+    conda:
+        "../../envs/data.yaml"
+    retries: 1
+    resources:
+        mem_mb=2000,
+        runtime=60,
+    shell:
+        "python -m respath.data.fetch --source {wildcards.source:q} --corpus {wildcards.corpus:q}"
+        " --out {output:q} --cache {params.cache:q} > {log:q} 2>&1"
+
+
+rule index_corpus:
+    "List the files of a local corpus, or download a hub corpus at its pinned revision (resumable)."
+    output:
+        "results/corpus/{corpus}/files/source.json",
+    params:
+        corpus=lambda w: canonical_json(identity(CORPORA[w.corpus])),
+        location=lambda w: PROJECT.config.locations.get(w.corpus, ""),
+    log:
+        "logs/index_corpus/{corpus}.log",
+    conda:
+        "../../envs/data.yaml"
+    resources:
+        mem_mb=4000,
+        runtime=1440,
+    shell:
+        "python -m respath.data.documents --corpus {params.corpus:q} --location {params.location:q}"
+        " --out {output:q} > {log:q} 2>&1"
+
+
+rule sample:
+    "Seeded shuffle, held-out split and byte budget per domain."
+    input:
+        sources=lambda w: ancient(sources_of(w.sample)),
+    output:
+        "results/samples/{sample}/sample.json",
+    params:
+        spec=lambda w: canonical_json(identity(SAMPLES[w.sample])),
+    log:
+        "logs/sample/{sample}.log",
+    benchmark:
+        "benchmarks/sample/{sample}.jsonl"
+    conda:
+        "../../envs/data.yaml"
+    resources:
+        mem_mb=4000,
+        runtime=240,
+    shell:
+        "python -m respath.data.sample --spec {params.spec:q} --sources {input.sources:q}"
+        " --out {output:q} > {log:q} 2>&1"
+
+
+rule tokenizer:
+    "The tokenizer: trained on the sample, or a published one with a pinned hash."
+    input:
+        sample=lambda w: ancient(f"results/samples/{sample_id(TOKENIZERS[w.tokenizer].sample)}/sample.json"),
+    output:
+        "results/tokenizers/{tokenizer}/tokenizer.json",
+    params:
+        spec=lambda w: canonical_json(identity(TOKENIZERS[w.tokenizer].tokenizer)),
+    log:
+        "logs/tokenizer/{tokenizer}.log",
+    conda:
+        "../../envs/data.yaml"
+    threads: 2
+    resources:
+        mem_mb=4000,
+        runtime=60,
+    shell:
+        "RAYON_NUM_THREADS={threads} python -m respath.data.tokenizer --spec {params.spec:q} --sample {input.sample:q}"
+        " --out {output:q} > {log:q} 2>&1"
+
+
+rule tokenize:
+    "Encode one shard of one domain up to its token quota."
+    input:
+        sample=lambda w: ancient(f"results/samples/{sample_id(DATA[w.tokens].sample)}/sample.json"),
+        tokenizer=lambda w: ancient(f"results/tokenizers/{tokenizer_id(DATA[w.tokens])}/tokenizer.json"),
+    output:
+        json="results/tokens/{tokens}/{split}/{domain}.{shard}.json",
+        bin="results/tokens/{tokens}/{split}/{domain}.{shard}.bin",
+    params:
+        spec=lambda w: canonical_json(identity(DATA[w.tokens])),
+        shard=lambda w: int(w.shard),
+    log:
+        "logs/tokenize/{tokens}/{split}-{domain}-{shard}.log",
+    benchmark:
+        "benchmarks/tokenize/{tokens}/{split}-{domain}-{shard}.jsonl"
+    conda:
+        "../../envs/data.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=240,
+    shell:
+        "RAYON_NUM_THREADS={threads} python -m respath.data.tokenize --spec {params.spec:q} --sample {input.sample:q}"
+        " --tokenizer {input.tokenizer:q} --split {wildcards.split} --domain {wildcards.domain:q}"
+        " --shard {params.shard} --out {output.json:q} > {log:q} 2>&1"
+
+
+rule manifest:
+    "Counts and hashes of every shard: the only input of training."
+    input:
+        shards=lambda w: ancient(shards_of(w.tokens)),
+        sample=lambda w: ancient(f"results/samples/{sample_id(DATA[w.tokens].sample)}/sample.json"),
+        tokenizer=lambda w: ancient(f"results/tokenizers/{tokenizer_id(DATA[w.tokens])}/tokenizer.json"),
+        sources=lambda w: ancient(sources_of(sample_id(DATA[w.tokens].sample))),
+    output:
+        "results/tokens/{tokens}/manifest.json",
+    params:
+        spec=lambda w: canonical_json(identity(DATA[w.tokens])),
+    log:
+        "logs/manifest/{tokens}.log",
+    conda:
+        "../../envs/data.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=60,
+    shell:
+        "python -m respath.data.manifest --spec {params.spec:q} --shards {input.shards:q} --sample {input.sample:q}"
+        " --tokenizer {input.tokenizer:q} --sources {input.sources:q} --out {output:q} > {log:q} 2>&1"

@@ -1,0 +1,75 @@
+# Evaluation of finished runs: losses on the frozen validation rows, and lm-eval on real items.
+
+
+rule eval_items:
+    "Collect the evaluation items of a paper, each task's file with its hash."
+    output:
+        "results/eval_items/{paper}/items.json",
+    params:
+        source=PROJECT.config.items,
+        location=PROJECT.config.items_location or "",
+        tasks=lambda w: " ".join(PROJECT.evaluation_of(w.paper).tasks),
+    log:
+        "logs/eval_items/{paper}.log",
+    conda:
+        "../../envs/evaluate.yaml"
+    retries: 1
+    resources:
+        mem_mb=4000,
+        runtime=60,
+    shell:
+        "python -m respath.evaluation.items --suite {wildcards.paper:q} --tasks {params.tasks}"
+        " --source {params.source:q} --location {params.location:q} --out {output:q} > {log:q} 2>&1"
+
+
+rule evaluate_loss:
+    "Loss and bits per byte of one run on each domain's validation rows."
+    input:
+        train="results/runs/{run}/train.json",
+        tokens=lambda w: ancient(manifest_of(w.run)),
+    output:
+        "results/evals/{run}/loss.json",
+    params:
+        sequences=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).loss_sequences,
+    log:
+        "logs/evaluate_loss/{run}.log",
+    benchmark:
+        "benchmarks/evaluate_loss/{run}.jsonl"
+    conda:
+        "../../envs/evaluate.yaml"
+    threads: THREADS
+    resources:
+        mem_mb=8000,
+        runtime=240,
+        checkpoints=CHECKPOINTS,
+    shell:
+        "python -m respath.evaluation.loss --train {input.train:q} --tokens {input.tokens:q}"
+        " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --sequences {params.sequences}"
+        " --out {output:q} > {log:q} 2>&1"
+
+
+rule evaluate_lm:
+    "lm-eval of one run, zero-shot, with lm-eval's own task definitions."
+    input:
+        train="results/runs/{run}/train.json",
+        items=lambda w: ancient(f"results/eval_items/{RUNS[w.run].paper}/items.json"),
+        tokenizer=lambda w: ancient(tokenizer_of(w.run)),
+    output:
+        "results/evals/{run}/lm.json",
+    params:
+        limit=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).limit or "none",
+    log:
+        "logs/evaluate_lm/{run}.log",
+    benchmark:
+        "benchmarks/evaluate_lm/{run}.jsonl"
+    conda:
+        "../../envs/evaluate.yaml"
+    threads: THREADS
+    resources:
+        mem_mb=8000,
+        runtime=480,
+        checkpoints=CHECKPOINTS,
+    shell:
+        "python -m respath.evaluation.lm --train {input.train:q}"
+        " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --tokenizer {input.tokenizer:q}"
+        " --items {input.items:q} --limit {params.limit} --out {output:q} > {log:q} 2>&1"

@@ -1,0 +1,40 @@
+# Training: one job per run. Checkpoints are no declared outputs: Snakemake would delete them when a job fails.
+
+
+rule train:
+    "Train one run; resumes from its own checkpoints."
+    input:
+        tokens=lambda w: ancient(manifest_of(w.run)),
+    output:
+        "results/runs/{run}/train.json",
+    params:
+        spec=lambda w: RUNS[w.run].text,
+    log:
+        "logs/train/{run}.log",
+    benchmark:
+        "benchmarks/train/{run}.jsonl"
+    conda:
+        "../../envs/train.yaml"
+    threads: THREADS
+    resources:
+        mem_mb=8000,
+        runtime=2880,
+        runtime_options=RUNTIME,
+        checkpoints=CHECKPOINTS,
+    shell:
+        "python -m respath.training --spec {params.spec:q} --tokens {input.tokens:q}"
+        " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --runtime {resources.runtime_options:q}"
+        " --out {output:q} > {log:q} 2>&1"
+
+
+rule clean_checkpoints:
+    "Delete the intermediate checkpoints of finished runs (final weights stay)."
+    localrule: True
+    params:
+        checkpoints=CHECKPOINTS,
+    log:
+        "logs/clean_checkpoints.log",
+    conda:
+        "../../envs/train.yaml"
+    shell:
+        "python -m respath.training.clean --checkpoints {params.checkpoints:q} --runs results/runs 2>&1 | tee {log:q}"
