@@ -1,0 +1,80 @@
+"""From a spec to a model with weights that depend on seed, name and shape only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from respath.config.model import ModelSpec
+from respath.model.resolve import resolve_spec
+from respath.model.transformer import Transformer
+
+
+def initial_tensor(seed: int, name: str, shape: tuple[int, ...], std: float) -> Tensor:
+    """N(0, std) in fp32 from a generator seeded by SHA-256 of (seed, name), whatever else the model holds."""
+    digest = hashlib.sha256(f"{seed}|{name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+    return torch.randn(shape, generator=generator) * std
+
+
+def _each_module(model: nn.Module):
+    return ((prefix, module) for prefix, module in model.named_modules() if hasattr(module, "initial"))
+
+
+def initialise(model: Transformer, seed: int) -> None:
+    """Set every parameter to its initial value. Raises RuntimeError when a module forgets one."""
+    parameters = dict(model.named_parameters())
+    with torch.no_grad():
+        for prefix, module in _each_module(model):
+
+            def draw(name: str, shape, std: float, prefix: str = prefix) -> Tensor:
+                return initial_tensor(seed, f"{prefix}.{name}", tuple(shape), std)
+
+            for name, value in module.initial(draw).items():
+                parameters.pop(f"{prefix}.{name}").copy_(value)
+    if parameters:
+        raise RuntimeError(f"no initial value for {sorted(parameters)}")
+
+
+def build_model(
+    ref_or_spec: ModelSpec | Mapping[str, Any] | str,
+    *,
+    scale: str = "paper",
+    device=None,
+    dtype=None,
+    seed: int = 0,
+    overrides: Mapping[str, Any] | None = None,
+) -> Transformer:
+    """The model of a spec, or of a ref ``paper/size/variant`` at a scale.
+
+    ``dtype``: of the weights (fp32 by default); coefficients stay in at least fp32. ``overrides`` replaces spec fields. On the
+    meta device nothing is drawn or allocated. Raises UserError for an unknown ref or field.
+    """
+    spec = resolve_spec(ref_or_spec, scale=scale, overrides=overrides)
+    dtype = dtype or torch.float32
+    device = torch.device(device or "cpu")
+    with torch.device("meta"):
+        model = Transformer(spec).to(dtype)
+        wide = torch.promote_types(dtype, torch.float32)
+        for name, role in parameter_roles(model).items():
+            if role == "coefficient":
+                parameter = model.get_parameter(name)
+                parameter.data = parameter.data.to(wide)
+    if device.type != "meta":
+        model.to_empty(device=device)
+        initialise(model, seed)
+    return model
+
+
+def parameter_roles(model: nn.Module) -> dict[str, str]:
+    """Role of each parameter: matrix, embedding, head, norm or coefficient (for optimizer groups)."""
+    roles = {}
+    for prefix, module in model.named_modules():
+        role = getattr(module, "role", None)
+        if role is not None:
+            roles |= {f"{prefix}.{name}": role for name, _ in module.named_parameters()}
+    return {name: roles[name] for name, _ in model.named_parameters()}

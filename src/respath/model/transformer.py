@@ -1,0 +1,129 @@
+"""The Transformer of every variant: a residual stream, a value path, and alternating attention and MLP sub-layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from respath.config.model import ModelSpec
+from respath.model.attention import Attention, Carried, Place
+from respath.model.cache import Cache
+from respath.model.kernels import Visibility
+from respath.model.layers import Embedding, Linear, RMSNorm, SwiGLU, linear
+from respath.model.rope import rotations
+from respath.model.streams import build_stream
+from respath.model.values import build_values
+
+
+class Layer(nn.Module):
+    """Parameters of one layer: two sub-layers and their norms. Who calls them, and on what, the stream decides."""
+
+    def __init__(self, spec: ModelSpec, n: int):
+        super().__init__()
+        self.attention_norm = RMSNorm(spec.width, spec.norm_eps)
+        self.attention = Attention(spec, n)
+        self.mlp_norm = RMSNorm(spec.width, spec.norm_eps)
+        self.mlp = SwiGLU(spec.width, spec.ffn_width, spec.init_std)
+
+
+class Transformer(nn.Module):
+    """A decoder-only language model, as its spec says.
+
+    Nothing is kept on modules between calls: state, value path and cache are arguments and results.
+
+    Attributes set by whoever runs the model: ``kernel`` (``respath.model.kernels.KERNELS``) and
+    ``checkpoint_activations`` (recompute each sub-layer in the backward pass).
+    """
+
+    def __init__(self, spec: ModelSpec):
+        super().__init__()
+        self.spec = spec
+        self.kernel = "auto"
+        self.checkpoint_activations = False
+        self.embedding = Embedding(spec.vocab_size, spec.width, spec.init_std)
+        self.layers = nn.ModuleList(Layer(spec, n) for n in range(spec.layers))
+        self.stream = build_stream(spec)
+        self.values = build_values(spec)
+        self.final_norm = RMSNorm(spec.width, spec.norm_eps)
+        self.head = (
+            None if spec.tie_embeddings else Linear(spec.width, spec.vocab_size, spec.init_std, role="head")
+        )
+
+    def forward(
+        self, ids: Tensor, cache: Cache | None = None, lengths: Sequence[int] | Tensor | None = None
+    ) -> Tensor:
+        """ids (batch, time) int64 -> logits (batch, time, vocab) in the compute dtype, for every position.
+
+        With ``cache``, ids continue what the cache holds. ``lengths``: row b's first ``lengths[b]`` ids count (ids are
+        padded on the right, 0 leaves a row as it is); logits beyond them mean nothing. Raises ValueError past the
+        cache's ``max_time``.
+        """
+        return linear(self.hidden(ids, cache, lengths), self.head_weight)
+
+    def hidden(
+        self, ids: Tensor, cache: Cache | None = None, lengths: Sequence[int] | Tensor | None = None
+    ) -> Tensor:
+        """The normed final state (batch, time, width) that the head multiplies; arguments as in ``forward``."""
+        embedded = self.embedding(ids)
+        place = self.place(embedded, cache, lengths)
+        state = self.stream.open(embedded)
+        carried = Carried(self.values.open(), {}, {})
+        for k in range(2 * self.spec.layers):
+            state, carried = self.run(self.sublayer, k, state, carried, place)
+        if cache is not None:
+            cache.advance(place.slots)
+        return self.final_norm(self.stream.close(state))
+
+    def sublayer(self, k: int, state, carried: Carried, place: Place):
+        """Sub-layer ``k``: even numbers are attention, odd ones MLPs."""
+        layer = self.layers[k // 2]
+        norm = layer.attention_norm if k % 2 == 0 else layer.mlp_norm
+        x = self.stream.read(state, k, norm)
+        if k % 2 == 0:
+            y, carried = layer.attention(x, self.values, carried, place)
+        else:
+            y = layer.mlp(x)
+        return self.stream.write(state, k, y, norm), carried
+
+    def run(self, function, *arguments):
+        """Call, or call now and again in the backward pass instead of keeping activations."""
+        if self.checkpoint_activations and torch.is_grad_enabled():
+            return checkpoint(function, *arguments, use_reentrant=False)
+        return function(*arguments)
+
+    def place(self, embedded: Tensor, cache: Cache | None, lengths: Sequence[int] | Tensor | None) -> Place:
+        """Rotations, visibility and cache slots of one call."""
+        (batch, time, _), device = embedded.shape, embedded.device
+        if cache is None:
+            if lengths is not None:
+                raise ValueError(
+                    "lengths needs a cache; without one, padding on the right changes no earlier logits"
+                )
+            slots, positions = None, torch.arange(time, device=device)
+            seen = Visibility(square=True, aligned=True, mask=None)
+        else:
+            slots = cache.slots(batch, time, lengths)
+            alike = slots.rows is None
+            offsets = slots.offsets[0] if alike else torch.tensor(slots.offsets, device=device)[:, None]
+            positions = offsets + torch.arange(time, device=device)
+            square = alike and slots.end == time
+            mask = None
+            if not square and not (alike and time == 1):
+                mask = torch.arange(slots.end, device=device) <= positions[..., None]
+                mask = mask if alike else mask[:, None]
+            seen = Visibility(square=square, aligned=alike, mask=mask)
+        cos, sin = rotations(positions, self.spec.head_dim, self.spec.rope_theta, embedded.dtype)
+        return Place(cos, sin, seen, self.kernel, cache, slots)
+
+    @property
+    def head_weight(self) -> Tensor:
+        """(vocab, width)."""
+        return self.embedding.weight if self.head is None else self.head.weight
+
+    def new_cache(self, batch: int, max_time: int, dtype: torch.dtype | None = None) -> Cache:
+        """An empty cache for ``batch`` rows of at most ``max_time`` tokens, in the parameters' dtype unless told."""
+        weight = self.embedding.weight
+        return Cache(self.spec, batch, max_time, device=weight.device, dtype=dtype or weight.dtype)

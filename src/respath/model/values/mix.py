@@ -1,0 +1,82 @@
+"""Mixed values: V'_n = lambda_{n,1} V_source + lambda_{n,2} V_n on the target layers.
+
+V_source is the source layer's own projection, never mixed itself, never detached; ``previous`` takes V_{n-1} likewise.
+Identity-ResFormer has constant 1/2 and 1/2, Constant-ResFormer lambda and 1, Learnable-ResFormer one pair of free scalars
+per layer. ResFormer-Plus writes lambda_{n,1} = scale * softmax(logits)_n with one shared scale:
+
+* ``softmax_all``: over all N layers; layer 1 is not mixed, its logit only takes mass.
+* ``softmax_targets``: over the target layers.
+
+Parameters (learnable only): free: ``source`` and ``own``, (targets,). Plus: ``logits`` (N or targets,), ``scale`` (), ``own``.
+Initialisation: the spec's two numbers; logits 0, and scale such that lambda_{n,1} starts at the spec's number.
+The softmax is part of every forward pass, so that learning keeps the coefficients' sum equal to the scale.
+Source: ResFormer (arXiv 2410.17897), Eq. 5 and Section 3.2; layer 1 unmixed as in the authors' code. The authors published
+no code of Plus: this reading is a recorded decision.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from respath.config.model import ModelSpec
+from respath.model.combine import combine
+from respath.model.values.own import OwnValues
+
+
+class MixedValues(OwnValues):
+    """A source layer's value and the layer's own, weighted."""
+
+    def __init__(self, spec: ModelSpec):
+        super().__init__(spec)
+        self.targets = tuple(layer - 1 for layer in spec.values.layers)
+        self.origin = None if spec.values.source == "previous" else spec.values.source - 1
+        self.coefficients = coefficients = spec.values.coefficients
+        if not coefficients.learnable:
+            return
+        self.own = nn.Parameter(torch.empty(len(self.targets)))
+        if coefficients.parameterisation == "free":
+            self.source = nn.Parameter(torch.empty(len(self.targets)))
+        else:
+            shares = spec.layers if coefficients.parameterisation == "softmax_all" else len(self.targets)
+            self.logits = nn.Parameter(torch.empty(shares))
+            self.scale = nn.Parameter(torch.empty(()))
+
+    def weights(self) -> tuple[tuple[Tensor | float, ...], tuple[Tensor | float, ...]]:
+        """lambda_{n,1} and lambda_{n,2} of each target layer."""
+        if not self.coefficients.learnable:
+            count = len(self.targets)
+            return (self.coefficients.source,) * count, (self.coefficients.own,) * count
+        if self.coefficients.parameterisation == "free":
+            source = self.source
+        else:
+            source = self.scale * torch.softmax(self.logits, dim=0)
+            if self.coefficients.parameterisation == "softmax_all":
+                source = source[list(self.targets)]
+        return source.unbind(), self.own.unbind()
+
+    def open(self) -> tuple:
+        """Carried: the coefficients, worked out once per pass, and the source's value once it is known."""
+        return self.weights(), None
+
+    def mix(self, n: int, own: Tensor, carried: tuple) -> tuple[Tensor, tuple]:
+        """The weighted sum on target layers, the own value elsewhere."""
+        weights, source = carried
+        value = own
+        if n in self.targets:
+            at = self.targets.index(n)
+            value = combine([source, own], [weights[0][at], weights[1][at]])
+        if self.origin is None or n == self.origin:
+            source = own
+        return value, (weights, source)
+
+    def initial(self, draw) -> dict[str, Tensor]:
+        """The spec's numbers."""
+        start = {name: torch.zeros(parameter.shape) for name, parameter in self.named_parameters()}
+        if start:
+            start["own"] += self.coefficients.own
+        if "source" in start:
+            start["source"] += self.coefficients.source
+        if "scale" in start:
+            start["scale"] += self.coefficients.source * len(start["logits"])
+        return start
