@@ -74,9 +74,10 @@ class MixCoefficients(Document):
     source: float
     own: float
     learnable: bool = False
-    #: free: one scalar each. softmax_all / softmax_targets: lambda_{n,1} = scale * softmax(logits)_n over all layers or
-    #: over the target layers only, one shared scale (ResFormer-Plus); ``source`` is then its value at the start.
     parameterisation: Literal["free", "softmax_all", "softmax_targets"] = "free"
+    """free: one scalar each. softmax_all / softmax_targets: lambda_{n,1} = scale * softmax(logits)_n over all
+    layers or over the target layers only, one shared scale (ResFormer-Plus); ``source`` is then its value at
+    the start."""
 
     @model_validator(mode="after")
     def _learnable_softmax(self):
@@ -101,8 +102,8 @@ class DenseValues(Document):
     layers: Layers
     initial: float = 1.0
     learnable: bool = False
-    #: which V_i are summed: as projected (pre_mix), or as already mixed by their own layer (post_mix).
     cache: Literal["pre_mix", "post_mix"] = "pre_mix"
+    """which V_i are summed: as projected (pre_mix), or as already mixed by their own layer (post_mix)."""
 
 
 class ReuseValues(Document):

