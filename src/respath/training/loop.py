@@ -1,0 +1,417 @@
+"""The training of one run: resume, step, checkpoint, finish."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from respath.config.model import identity
+from respath.config.run import RunSpec, learning_rate, run_hash
+from respath.data.loader import Loader
+from respath.errors import UserError, explain_os_error
+from respath.files import write_json
+from respath.model import build_model, parameter_roles
+from respath.training.checkpoint import CheckpointStore, Snapshot, save_tensors_atomically
+from respath.training.history import History
+from respath.training.lease import Lease, LeaseHeld
+from respath.training.objective import (
+    GradientStep,
+    check_precision,
+    make_objective,
+    parameter_dtype,
+    rows_per_rank,
+)
+from respath.training.optimizer import (
+    load_optimizer_tensors,
+    make_optimizer,
+    optimizer_tensors,
+    set_learning_rate,
+)
+from respath.training.planning import StoredPlan, device_name, make_plan, plan_from
+from respath.training.progress import Reporter
+from respath.training.provenance import processor, provenance
+from respath.training.results import DIVERGED, FINISHED, relative_path
+from respath.training.runtime import Runtime
+from respath.training.stopping import Stopped, StopRequest
+from respath.training.world import World, open_world
+
+#: A window's mean loss above this many times ln(vocabulary) is an explosion. Guessing uniformly costs once that, and
+#: a run on its way to recovery from a spike does not stay three times as bad as not having trained for a window.
+EXPLOSION = 3.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One invocation: what to train, from which tokens, and where everything goes."""
+
+    spec: RunSpec
+    run: str
+    manifest: Path
+    manifest_sha256: str
+    checkpoints: Path
+    out: Path
+    runtime: Runtime
+
+
+def divergence(
+    loss: float, grad_norm: float, window_mean: float, full_window: bool, vocab_size: int
+) -> str | None:
+    """Why a run counts as diverged after a step, or None."""
+    if not math.isfinite(loss):
+        return f"the loss is {loss}"
+    if not math.isfinite(grad_norm):
+        return f"the gradient norm is {grad_norm}"
+    limit = EXPLOSION * math.log(vocab_size)
+    if full_window and window_mean > limit:
+        return f"the mean loss of the last window, {window_mean:.2f}, is above {limit:.2f} ({EXPLOSION:g} ln vocabulary)"
+    return None
+
+
+class Training:
+    """A run in memory: model, optimizer, history and position."""
+
+    def __init__(self, job: Job, world: World, stop: StopRequest, reporter: Reporter):
+        self.job, self.world, self.stop, self.reporter = job, world, stop, reporter
+        spec = job.spec
+        self.recipe = spec.recipe
+        check_precision(self.recipe.precision, world.device)
+        self.rows = rows_per_rank(self.recipe, world)
+        self.loader = Loader(
+            job.manifest,
+            context=self.recipe.context,
+            batch_sequences=self.recipe.batch_sequences,
+            seed=spec.seed,
+            weights=spec.data.weights,
+        )
+        self.model = build_model(spec.model, seed=spec.seed, dtype=parameter_dtype(self.recipe.precision))
+        self.model.to(world.device)
+        roles = parameter_roles(self.model)
+        self.parameters = dict(self.model.named_parameters())
+        self.optimizer = make_optimizer(self.parameters, roles, self.recipe)
+        self.objective = make_objective(self.model, self.recipe.precision)
+        path = job.checkpoints / "history.jsonl" if world.leads else None
+        self.history = History(path, self.recipe.steps, self.recipe.tokens_per_step, reporter.say)
+        self.store = CheckpointStore(
+            job.checkpoints, run_hash(spec), job.manifest_sha256, job.runtime.keep, reporter.say
+        )
+        self.step = 0
+        self.sessions: list[dict[str, Any]] = []
+        self.session_start = 0
+        self.begun = time.monotonic()
+        self.save_seconds = 0.0
+
+    # --- where to begin ---
+
+    def resume(self) -> dict[str, Any]:
+        """Take up the newest whole checkpoint; returns its state, empty for a run that starts."""
+        snapshot = self.store.load_newest()
+        if self.world.sum([float(snapshot.step if snapshot else 0)])[0] != self.world.size * (
+            snapshot.step if snapshot else 0
+        ):
+            raise UserError(
+                f"{self.job.checkpoints}: the processes see different checkpoints; use a folder that all share"
+            )
+        if snapshot is None:
+            self.history.restore([])
+            return {}
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(snapshot.model[name])
+        load_optimizer_tensors(self.optimizer, snapshot.optimizer)
+        self.history.restore([tuple(row) for row in snapshot.history["rows"].tolist()])
+        self.step = self.session_start = snapshot.step
+        self.sessions = snapshot.state["sessions"]
+        self.reporter.say(
+            f"{self.job.run}: going on from the checkpoint at step {self.step} of {self.recipe.steps}"
+        )
+        return snapshot.state
+
+    def plan(self, state: dict[str, Any]) -> None:
+        """Settle micro-batch and compilation; warn when a resumed run is not on the machine that it was on."""
+        stored = StoredPlan(self.job.checkpoints)
+        earlier = stored.read() or plan_from(state.get("plan"))
+        self.plan_used = make_plan(
+            self.job.spec,
+            self.job.runtime,
+            self.objective,
+            self.world,
+            self.rows,
+            lambda: self.batch(0),
+            earlier,
+            self.reporter.say,
+        )
+        if self.world.leads:
+            stored.write(self.plan_used)
+        self.environment = {
+            "torch": torch.__version__,
+            "device": device_name(self.world.device),
+            "processor": processor(),
+            "threads": torch.get_num_threads(),
+            "processes": self.world.size,
+            "micro_batch": self.plan_used.micro_batch,
+            "compile": self.plan_used.compile,
+        }
+        before = state.get("environment", self.environment)
+        changed = [
+            f"{key} {before.get(key)} -> {now}"
+            for key, now in self.environment.items()
+            if before.get(key) != now
+        ]
+        if changed:
+            self.reporter.say(
+                f"warning: {', '.join(changed)} since the checkpoint; the result stays equal up to rounding, "
+                "bit-identity is no longer promised"
+            )
+        self.gradients = GradientStep(
+            self.objective,
+            self.world,
+            self.plan_used.micro_batch,
+            self.plan_used.compile,
+            self.recipe.precision == "fp16",
+        )
+        if "scaler" in state and self.gradients.scaler.is_enabled():
+            self.gradients.scaler.load_state_dict(state["scaler"])
+
+    def check_space(self) -> None:
+        """Say early when the disk cannot hold what this run will write."""
+        weights = sum(p.numel() * p.element_size() for p in self.parameters.values())
+        folder = self.job.checkpoints
+        there = sum(
+            file.stat().st_size for step in self.store.steps() for file in self.store.path(step).glob("*")
+        )
+        free = shutil.disk_usage(folder).free + there
+        if free < weights:
+            raise UserError(
+                f"{folder}: {free / 1e6:,.0f} MB free, but the final weights alone need {weights / 1e6:,.0f} MB"
+            )
+        # Weights and Adam's two moments per checkpoint; the newest is written before the oldest goes.
+        needed = 3 * weights * (self.job.runtime.keep + 1) + weights
+        if free < needed:
+            self.reporter.say(
+                f"warning: {folder}: {free / 1e6:,.0f} MB free, but {self.job.runtime.keep} checkpoints and one being written "
+                f"need up to {needed / 1e6:,.0f} MB; free some space or set keep lower"
+            )
+
+    # --- stepping ---
+
+    def batch(self, step: int) -> torch.Tensor:
+        """This rank's rows of a step: (rows, context + 1) int64 on the device."""
+        ids = self.loader.batch(step, self.world.rank, self.world.size)
+        return torch.as_tensor(ids, dtype=torch.int64).to(self.world.device, non_blocking=True)
+
+    def snapshot(self) -> Snapshot:
+        """The state after ``self.step`` steps."""
+        rows = torch.tensor(self.history.rows, dtype=torch.float64).reshape(-1, 3)
+        state = {
+            "sessions": [*self.sessions, self.session()],
+            "plan": asdict(self.plan_used),
+            "environment": self.environment,
+            "run": self.job.run,
+            "loss": {"window": self.history.window, "mean": self.history.window_mean()},
+        }
+        if self.gradients.scaler.is_enabled():
+            state["scaler"] = self.gradients.scaler.state_dict()
+        return Snapshot(self.step, self.parameters, optimizer_tensors(self.optimizer), {"rows": rows}, state)
+
+    def session(self) -> dict[str, Any]:
+        """What this process did so far."""
+        return {
+            "first_step": self.session_start + 1,
+            "last_step": self.step,
+            "seconds": round(time.monotonic() - self.begun, 3),
+            "torch": self.environment["torch"],
+            "threads": self.environment["threads"],
+            "processes": self.world.size,
+        }
+
+    def save(self) -> bool:
+        """Write a checkpoint (on the first rank). False when it could not be written."""
+        begun = time.monotonic()
+        saved = True
+        if self.world.leads:
+            self.history.flush()
+            saved = self.store.save(self.snapshot())
+            if saved:
+                self.reporter.record(f"checkpoint at step {self.step} ({time.monotonic() - begun:.1f} s)")
+        self.saved_at, self.save_seconds = time.monotonic(), time.monotonic() - begun
+        return saved
+
+    def advance(self) -> str | None:
+        """One optimizer step. Returns why the run has diverged, before the weights are touched, or None."""
+        recipe, scaler = self.recipe, self.gradients.scaler
+        lr = learning_rate(recipe, self.step)
+        local_loss = self.gradients(self.batch(self.step))
+        scaler.unscale_(self.optimizer)
+        norm = torch.nn.utils.clip_grad_norm_(list(self.parameters.values()), recipe.grad_clip)
+        # The only place that waits for the device.
+        loss, grad_norm = torch.stack([local_loss, norm.to(local_loss.dtype)]).tolist()
+        loss = self.world.sum([loss])[0] / self.world.size
+        self.history.append(loss, lr, grad_norm)
+        full = len(self.history.rows) >= self.history.window
+        # With fp16 a gradient beyond its range is the scaler's business: it skips the step and lowers the scale.
+        checked_norm = 0.0 if scaler.is_enabled() else grad_norm
+        vocab_size = self.job.spec.model.vocab_size
+        if reason := divergence(loss, checked_norm, self.history.window_mean(), full, vocab_size):
+            return reason
+        set_learning_rate(self.optimizer, lr)
+        scaler.step(self.optimizer)
+        scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        self.reporter.step(self.step, loss, lr, recipe.tokens_per_step)
+        return None
+
+    def checkpoint_due(self) -> bool:
+        """Whether the interval in minutes or in steps is over."""
+        runtime = self.job.runtime
+        by_steps = runtime.checkpoint_steps is not None and self.step % runtime.checkpoint_steps == 0
+        return by_steps or time.monotonic() - self.saved_at >= 60 * runtime.checkpoint_minutes
+
+    def until_end(self, lease: Lease | None) -> str | None:
+        """Step to the end (returns None) or to divergence (returns the reason).
+
+        Raises Stopped, after a checkpoint, on a stop request, and UserError when another trainer took the run over.
+        """
+        steps = self.recipe.steps
+        every = self.job.runtime.log_every or max(1, math.ceil(steps / 50))
+        self.begun = self.saved_at = time.monotonic()
+        self.reporter.start(self.step, steps, every)
+        while self.step < steps:
+            begun = time.monotonic()
+            if reason := self.advance():
+                return f"step {self.step + 1}: {reason}"
+            if lease is not None and lease.lost:
+                raise LeaseHeld(
+                    f"{self.job.checkpoints}: another trainer took this run over while this one slept; leaving"
+                )
+            if self.step == steps:
+                break
+            stop = self.stop.check(time.monotonic() - begun + self.save_seconds)
+            # All ranks act on the same wishes: one rank's signal stops all, the first one's clock counts.
+            stops, due = self.world.sum(
+                [float(bool(stop)), float(self.world.leads and self.checkpoint_due())]
+            )
+            if stops:
+                saved = self.save()
+                kept = f"with a checkpoint at step {self.step}" if saved else "without a new checkpoint"
+                raise Stopped(
+                    f"{stop or 'another process'}: {self.job.run} stopped {kept} of {steps}; run the same command to go on"
+                )
+            if due:
+                self.save()
+        return None
+
+    # --- results ---
+
+    def finish(self, reason: str | None) -> None:
+        """Write the final weights and then ``train.json``; UserError when the disk refuses."""
+        job, world = self.job, self.world
+        if not world.leads:
+            return
+        self.history.flush()
+        weights = None
+        if reason is None:
+            path = job.checkpoints / "final" / "model.safetensors"
+            try:
+                digest = save_tensors_atomically(path, self.parameters)
+            except OSError as error:
+                newest = f"step {self.store.steps()[0]}" if self.store.steps() else "step 0"
+                raise UserError(
+                    f"{explain_os_error(error)} (the final weights; going on from {newest})"
+                ) from None
+            weights = {"path": relative_path(path, job.out), "sha256": digest}
+        sessions = [*self.sessions, self.session()]
+        seconds = sum(session["seconds"] for session in sessions)
+        tokens = self.step * self.recipe.tokens_per_step
+        mean = self.history.window_mean()
+        write_json(
+            job.out,
+            {
+                "schema": 1,
+                "kind": "train",
+                "run": job.run,
+                "spec": identity(job.spec),
+                "status": FINISHED if reason is None else DIVERGED,
+                "reason": reason,
+                "steps": self.step,
+                "tokens": tokens,
+                "loss": {"final": mean if math.isfinite(mean) else None, "window": self.history.window},
+                "curve": self.history.curve(),
+                "weights": weights,
+                "manifest_sha256": job.manifest_sha256,
+                "cost": {
+                    "seconds": round(seconds, 3),
+                    "tokens_per_second": round(tokens / max(seconds, 1e-9), 1),
+                    "sessions": len(sessions),
+                },
+                "provenance": {
+                    **provenance(),
+                    **{
+                        key: self.environment[key]
+                        for key in ("device", "threads", "processes", "micro_batch")
+                    },
+                    "precision": self.recipe.precision,
+                    "compile": {"used": self.plan_used.compile, "reason": self.plan_used.compile_reason},
+                    "sessions": sessions,
+                },
+            },
+        )
+
+
+def _train(job: Job, world: World, lease: Lease | None, stop: StopRequest, reporter: Reporter) -> None:
+    reporter.open_log(job.checkpoints / "train.log")
+    training = Training(job, world, stop, reporter)
+    if world.leads:
+        training.store.clean()
+    try:
+        state = training.resume()
+        training.check_space()
+        training.plan(state)
+        reason = training.until_end(lease)
+        training.finish(reason)
+    except torch.OutOfMemoryError:
+        raise UserError(
+            "--runtime: the GPU's memory is too small for this micro-batch; set a smaller one, e.g. "
+            f"'{{\"micro_batch\": {max(1, training.plan_used.micro_batch // 2)}}}'"
+        ) from None
+    finally:
+        training.history.close()
+    final = training.history.window_mean()
+    end = f"diverged at {reason}" if reason else f"finished {training.step} steps, loss {final:.4f}"
+    reporter.say(f"{job.run}: {end}; {job.out}")
+
+
+def train(job: Job, stop: StopRequest) -> None:
+    """Train a run to its end, or to a stop request.
+
+    Raises Stopped (exit code 75) when stopped with the work kept, LeaseHeld (69) when another trainer is at work,
+    UserError for everything that the user can mend.
+    """
+    world = open_world(job.runtime)
+    reporter = Reporter(job.run, world.leads)
+    try:
+        if not world.leads:
+            if world.sum([0.0])[0]:
+                raise LeaseHeld([])
+            _train(job, world, None, stop, reporter)
+            return
+        lease = Lease(job.checkpoints, job.runtime.lease_wait_minutes, stop.check, reporter.say)
+        try:
+            lease.__enter__()
+        except BaseException:
+            world.sum([1.0])
+            raise
+        try:
+            world.sum([0.0])
+            _train(job, world, lease, stop, reporter)
+        finally:
+            lease.__exit__()
+    finally:
+        reporter.close()
+        world.close()

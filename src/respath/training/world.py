@@ -1,0 +1,76 @@
+"""The processes that train together, and the device of this one: torchrun's environment, or a single process."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from respath.errors import UserError
+from respath.training.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class World:
+    """Rank of this process among ``size``, and its device."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and speaks."""
+        return self.rank == 0
+
+    def sum(self, values: list[float]) -> list[float]:
+        """Element-wise sum of a short list over all ranks, the same on each of them."""
+        if self.size == 1:
+            return values
+        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor)
+        return tensor.tolist()
+
+    def close(self) -> None:
+        """Leave the process group (or its threads outlive the training)."""
+        if self.size > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _device(name: str, local_rank: int) -> torch.device:
+    available = torch.cuda.is_available()
+    if name == "auto":
+        name = "cuda" if available else "cpu"
+    if name == "cpu":
+        return torch.device("cpu")
+    if not available:
+        raise UserError("--runtime: device: cuda, but PyTorch sees no GPU here; use device: auto or cpu")
+    if local_rank >= torch.cuda.device_count():
+        raise UserError(
+            f"--runtime: rank {local_rank} of this machine needs its own GPU, but PyTorch sees {torch.cuda.device_count()}; "
+            "start as many processes (torchrun --nproc-per-node) as there are GPUs"
+        )
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+def open_world(runtime: Runtime) -> World:
+    """Set the device, the threads and, under torchrun, the process group (gloo on CPU, nccl on GPU).
+
+    Raises UserError when the machine has no such device.
+    """
+    size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    device = _device(runtime.device, int(os.environ.get("LOCAL_RANK", "0")))
+    threads = runtime.threads or int(os.environ.get("OMP_NUM_THREADS", "0") or 0)
+    if threads:
+        torch.set_num_threads(threads)
+    if device.type == "cuda":
+        # Attention's backward on GPU adds in arrival order unless told otherwise, and then no resume is exact.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False
+    if size > 1:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return World(rank, size, device)
