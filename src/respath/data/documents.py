@@ -1,0 +1,603 @@
+"""One reader for every corpus: embedded sources, a local folder in the original formats, files from the hub.
+
+A source is a ``source.json`` that lists files below a root. ``read`` turns sources into documents, one row at a time;
+what it cannot use it reports as ``file:line: reason`` and counts. Nothing is dropped silently.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import hashlib
+import json
+import os
+import re
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel
+
+from respath.config.documents import check
+from respath.config.run import Corpus
+from respath.errors import UserError, did_you_mean, guard
+from respath.files import read_json, sha256_file, write_json
+
+#: The seven domains of SlimPajama (values of ``meta.redpajama_set_name``).
+SLIMPAJAMA_DOMAINS = (
+    "RedPajamaCommonCrawl",
+    "RedPajamaC4",
+    "RedPajamaGithub",
+    "RedPajamaBook",
+    "RedPajamaArXiv",
+    "RedPajamaWikipedia",
+    "RedPajamaStackExchange",
+)
+FORMATS = (".jsonl", ".jsonl.zst", ".jsonl.gz", ".parquet")
+#: A row longer than this is refused, so that one broken file cannot fill the memory.
+MAX_ROW_BYTES = 256 << 20
+#: Files up to this size are hashed whole when a folder is listed; longer ones by size, first and last MiB.
+FULL_HASH_BYTES = 64 << 20
+#: Rows of one file that may be refused before reading stops: this many, or this share of the rows, whichever is more.
+MAX_REFUSED, MAX_REFUSED_SHARE = 100, 0.01
+_SHOWN = 20
+_HELD_OUT = re.compile(r"^(validation|valid|val|test|dev)([-_.].*)?$")
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Document(NamedTuple):
+    """A usable row: its text, its domain, ``file:line``, its other columns under ``meta``, and the corpus' own split."""
+
+    text: str
+    domain: str
+    where: str
+    meta: dict[str, Any]
+    held_out: bool
+
+
+class Broken(Exception):
+    """A file that ends too early or cannot be decompressed further; what came before it is good."""
+
+
+class Refusals:
+    """Counts refused rows by reason and domain, shows the first ones, and stops reading when a file has too many."""
+
+    def __init__(
+        self,
+        limit: int = MAX_REFUSED,
+        share: float = MAX_REFUSED_SHARE,
+        show: Callable[[str], None] | None = None,
+    ):
+        self.limit, self.share = limit, share
+        self.show = show or (lambda line: print(f"refused: {line}", file=sys.stderr))
+        self.reasons: Counter[str] = Counter()
+        self.by_domain: dict[str, Counter[str]] = {}
+        self.lines: list[str] = []
+        self._in_file: list[str] = []
+        self._count = 0
+
+    def open(self) -> None:
+        """Start a file: the limit counts per file."""
+        self._in_file, self._count = [], 0
+
+    def add(
+        self, file: str, line: int, reason: str, detail: str = "", domain: str | None = None, rows: int = 0
+    ) -> None:
+        """Count one refused row; UserError with the file's first refusals once the limit is passed."""
+        text = f"{file}:{line}: {reason}" + (f" ({detail})" if detail else "")
+        self.reasons[reason] += 1
+        if domain is not None:
+            self.by_domain.setdefault(domain, Counter())[reason] += 1
+        self._count += 1
+        if self._count <= _SHOWN:
+            self._in_file.append(text)
+            self.show(text)
+        if len(self.lines) < self.limit:
+            self.lines.append(text)
+        if self._count > max(self.limit, self.share * rows):
+            raise UserError(
+                [
+                    f"{file}: {self._count} rows refused, more than the limit of {self.limit} per file; mend or leave out the "
+                    "file, or raise --max-refused; the first ones:",
+                    *self._in_file,
+                ]
+            )
+
+
+# --- bytes and rows of one file ------------------------------------------------------------------------------------
+
+
+def zst_blocks(stream) -> Iterator[bytes]:
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+    # Not stream_reader: at a truncated end it reports a normal end of file. Small pieces bound what one call can unfold.
+    frame, started = None, False
+    while block := stream.read(1 << 20):
+        for start in range(0, len(block), 8192):
+            piece = block[start : start + 8192]
+            while piece:
+                if frame is None:
+                    frame, started = decompressor.decompressobj(), True
+                try:
+                    out = frame.decompress(piece)
+                except zstandard.ZstdError as error:
+                    raise Broken(f"damaged zstd data: {error}") from None
+                if out:
+                    yield out
+                piece = b""
+                if frame.eof:
+                    piece, frame = frame.unused_data, None
+    if frame is not None or not started:
+        raise Broken("the zstd data ends too early")
+
+
+def _gz_blocks(stream) -> Iterator[bytes]:
+    member, started = None, False
+    while piece := stream.read(1 << 16):
+        while piece:
+            if member is None:
+                member, started = zlib.decompressobj(wbits=31), True
+            try:
+                out = member.decompress(piece, 1 << 22)
+            except zlib.error as error:
+                raise Broken(f"damaged gzip data: {error}") from None
+            if out:
+                yield out
+            piece = member.unconsumed_tail
+            if member.eof:
+                piece, member = member.unused_data, None
+    if member is not None or not started:
+        raise Broken("the gzip data ends too early")
+
+
+def _plain_blocks(stream) -> Iterator[bytes]:
+    while block := stream.read(1 << 20):
+        yield block
+
+
+def lines(blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
+    """Numbered lines without their line end; None for a line longer than MAX_ROW_BYTES. Raises Broken after the last
+    whole line when the blocks break off."""
+    number, parts, size = 1, [], 0
+    for block in blocks:
+        pieces = block.split(b"\n")
+        for piece in pieces[:-1]:
+            yield number, b"".join([*parts, piece]) if size + len(piece) <= MAX_ROW_BYTES else None
+            number, parts, size = number + 1, [], 0
+        size += len(pieces[-1])
+        if size > MAX_ROW_BYTES:
+            parts = []
+        elif pieces[-1]:
+            parts.append(pieces[-1])
+    if size:
+        yield number, b"".join(parts) if size <= MAX_ROW_BYTES else None
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, Any, str | None]]:
+    """(line, row, None) or (line, None, reason)."""
+    reader = zst_blocks if path.suffix == ".zst" else _gz_blocks if path.suffix == ".gz" else _plain_blocks
+    line = 0
+    with path.open("rb") as stream:
+        try:
+            for line, raw in lines(reader(stream)):
+                if raw is None:
+                    yield line, None, f"row longer than {MAX_ROW_BYTES >> 20} MiB"
+                    continue
+                try:
+                    row = json.loads(raw.decode("utf-8"))
+                except UnicodeDecodeError as error:
+                    yield line, None, f"invalid UTF-8|byte {error.start}"
+                except (json.JSONDecodeError, RecursionError) as error:
+                    empty = not raw.strip()
+                    yield (
+                        line,
+                        None,
+                        "empty line"
+                        if empty
+                        else f"malformed JSON|{getattr(error, 'msg', 'nested too deeply')}",
+                    )
+                except ValueError as error:  # e.g. an integer of too many digits
+                    yield line, None, f"malformed JSON|{error}"
+                else:
+                    yield line, row, None
+        except Broken as error:
+            yield line + 1, None, f"truncated or damaged file|{error}"
+
+
+def _parquet_rows(path: Path, fields: Sequence[str], shown: str) -> Iterator[tuple[int, Any, str | None]]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        file = pyarrow.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        yield 1, None, f"truncated or damaged file|{error}"
+        return
+    with file:
+        names = file.schema_arrow.names
+        columns = list(dict.fromkeys(field.split(".")[0] for field in fields))
+        missing = [column for column in columns if column not in names]
+        if missing:
+            raise UserError(
+                f"{shown}: no column {missing[0]!r}{did_you_mean(missing[0], names)}; set text_field / domain_field of the corpus"
+            )
+        number = 0
+        try:
+            for batch in file.iter_batches(batch_size=64, columns=columns):
+                for i in range(batch.num_rows):
+                    number += 1
+                    try:
+                        yield number, {name: batch.column(name)[i].as_py() for name in columns}, None
+                    except UnicodeDecodeError as error:
+                        yield number, None, f"invalid UTF-8|byte {error.start}"
+        except (pyarrow.ArrowException, OSError) as error:
+            yield number + 1, None, f"truncated or damaged file|{error}"
+
+
+def dig(row: Any, field: str) -> Any:
+    """The value at a dotted field, through structs and through text that holds JSON; None when absent."""
+    for key in field.split("."):
+        if isinstance(row, str):
+            try:
+                row = json.loads(row)
+            except ValueError:
+                return None
+        if not isinstance(row, dict):
+            return None
+        row = row.get(key)
+    return row
+
+
+def read_file(
+    path: Path,
+    *,
+    shown: str,
+    corpus: Corpus,
+    domains: Sequence[str],
+    default_domain: str | None,
+    refusals: Refusals,
+    other: Counter[str],
+    held_out: bool = False,
+) -> Iterator[Document]:
+    """Documents of one file whose domain is wanted. ``other`` counts good rows of known domains that are not.
+
+    Raises UserError when more rows are refused than ``refusals`` allows, or for an unknown kind of file.
+    """
+    if not shown.endswith(FORMATS):
+        raise UserError(f"{shown}: unknown kind of file; known: {', '.join(FORMATS)}")
+    only = domains[0] if corpus.domain_field is None and len(domains) == 1 else None
+    default = default_domain or only
+    if corpus.domain_field is None and default is None:
+        raise UserError(f"corpus {corpus.name}: several domains are wanted, but domain_field names no column")
+    if path.suffix == ".parquet":
+        fields = [corpus.text_field] + ([corpus.domain_field] if corpus.domain_field else [])
+        rows = _parquet_rows(path, fields, shown)
+    else:
+        rows = _json_rows(path)
+    known = {*domains, *SLIMPAJAMA_DOMAINS, *([default] if default else [])}
+    text_root = corpus.text_field.split(".")[0]
+    refusals.open()
+    for number, row, reason in rows:
+        if reason is not None:
+            kind, _, detail = reason.partition("|")
+            refusals.add(shown, number, kind, detail, default_domain, number)
+            continue
+        if not isinstance(row, dict):
+            refusals.add(shown, number, "not a JSON object", type(row).__name__, default_domain, number)
+            continue
+        domain = dig(row, corpus.domain_field) if corpus.domain_field else None
+        if domain is None:
+            domain = default
+        if domain is None:
+            refusals.add(shown, number, "no domain", f"{corpus.domain_field} is missing", None, number)
+            continue
+        if domain not in known:
+            refusals.add(
+                shown,
+                number,
+                "unknown domain",
+                f"{domain!r}"[:80] + did_you_mean(domain, sorted(known)),
+                None,
+                number,
+            )
+            continue
+        text = dig(row, corpus.text_field)
+        if not isinstance(text, str):
+            what = "missing" if text is None else f"a {type(text).__name__}"
+            refusals.add(shown, number, "no text", f"{corpus.text_field} is {what}", domain, number)
+            continue
+        if not text.strip():
+            refusals.add(shown, number, "empty text", "", domain, number)
+            continue
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            refusals.add(
+                shown, number, "invalid Unicode", f"lone surrogate at character {error.start}", domain, number
+            )
+            continue
+        if domain not in domains:
+            other[domain] += 1
+            continue
+        yield Document(text, domain, f"{shown}:{number}", _meta(row, text_root), held_out)
+
+
+def _meta(row: dict[str, Any], text_root: str) -> dict[str, Any]:
+    """The row's ``meta`` as an object (some re-uploads store it as JSON text); without one, its other columns."""
+    meta = row.get("meta")
+    if isinstance(meta, str):
+        try:
+            meta = json.loads(meta)
+        except ValueError:
+            meta = {"meta": meta}
+    return meta if isinstance(meta, dict) else {key: value for key, value in row.items() if key != text_root}
+
+
+# --- sources -------------------------------------------------------------------------------------------------------
+
+
+def inside(root: Path, relative: str) -> Path:
+    """The file ``relative`` below ``root``; UserError when it would leave it (absolute, ``..`` or a link outwards).
+
+    The links of a Hugging Face cache (``snapshots/REV/file -> ../../blobs/..``) are followed: they stay in the repository.
+    """
+    pure = PurePosixPath(relative)
+    if pure.is_absolute() or ".." in pure.parts or "\\" in relative or not relative or "\0" in relative:
+        raise UserError(f"{relative!r}: not a path below {root}; write it relative and without `..`")
+    real, base = (root / pure).resolve(), root.resolve()
+    allowed = [base]
+    if base.parent.name == "snapshots":
+        allowed.append(base.parent.parent / "blobs")
+    if not any(real.is_relative_to(folder) for folder in allowed):
+        raise UserError(f"{root / pure}: a link that leaves {root}; copy the file into the folder")
+    return root / pure
+
+
+class Source(NamedTuple):
+    """A listed source: where its files lie, their list, and the domain of rows that name none."""
+
+    path: Path
+    content: dict[str, Any]
+    root: Path
+
+    @property
+    def name(self) -> str:
+        """``corpus/source``, as shown in messages."""
+        return f"{self.content.get('corpus')}/{self.content.get('source')}"
+
+
+def load_source(path: str | Path) -> Source:
+    """Read and check a ``source.json``. UserError names the file and the key."""
+    path = Path(path)
+    content = read_json(path)
+    if (
+        not isinstance(content, dict)
+        or content.get("kind") != "source"
+        or not isinstance(content.get("files"), list)
+    ):
+        raise UserError(f"{path}: not a source list (kind: source, files: [...]); delete it and fetch again")
+    root = Path(content.get("root") or path.parent)
+    for file in content["files"]:
+        full = inside(root, str(file.get("path", "")))
+        try:
+            size = full.stat().st_size
+        except FileNotFoundError:
+            raise UserError(f"{full}: listed in {path} but missing; delete {path} and fetch again") from None
+        if size != file.get("bytes"):
+            raise UserError(
+                f"{full}: {size} bytes, but {path} says {file.get('bytes')}; delete {path} and fetch again"
+            )
+    return Source(path, content, root)
+
+
+def has_own_validation(sources: Iterable[Source]) -> bool:
+    """Whether the corpus brings validation files of its own."""
+    return any(file.get("split") == "validation" for source in sources for file in source.content["files"])
+
+
+def read(
+    sources: Iterable[Source], corpus: Corpus, domains: Sequence[str], refusals: Refusals, other: Counter[str]
+) -> Iterator[Document]:
+    """All wanted documents of all sources: validation files first, then by source name, path and row, whatever the order
+    of ``sources``. Memory: one row at a time."""
+    files = [
+        (file.get("split") != "validation", s.name, file["path"], s)
+        for s in sources
+        for file in s.content["files"]
+    ]
+    for training, _, path, source in sorted(files, key=lambda entry: entry[:3]):
+        yield from read_file(
+            inside(source.root, path),
+            shown=f"{source.content['source']}/{path}",
+            corpus=corpus,
+            domains=domains,
+            default_domain=source.content.get("domain"),
+            refusals=refusals,
+            other=other,
+            held_out=not training,
+        )
+
+
+# --- listing a local folder or a hub repository --------------------------------------------------------------------
+
+
+def matches(path: str, patterns: Iterable[str]) -> bool:
+    """Whether a relative path matches a shell pattern; ``*`` also crosses folders, ``**/`` also stands for none."""
+    return any(
+        fnmatch.fnmatchcase(path, pattern) or fnmatch.fnmatchcase(path, pattern.replace("**/", ""))
+        for pattern in patterns
+    )
+
+
+def _check_patterns(corpus: Corpus) -> None:
+    for pattern in (*corpus.train_files, *corpus.validation_files):
+        pure = PurePosixPath(pattern)
+        if pure.is_absolute() or ".." in pure.parts:
+            raise UserError(
+                f"corpus {corpus.name}: pattern {pattern!r} leaves the folder; write it relative, without `..`"
+            )
+
+
+def quick_hash(path: Path) -> str:
+    """SHA-256 over size, first and last MiB: tells exchanged big files apart without reading them whole."""
+    size = path.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    with path.open("rb") as stream:
+        digest.update(stream.read(1 << 20))
+        stream.seek(max(0, size - (1 << 20)))
+        digest.update(stream.read(1 << 20))
+    return digest.hexdigest()
+
+
+def list_folder(corpus: Corpus, root: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Files of each split below ``root``, and files left out because their name marks them as held out.
+
+    A file that matches ``validation_files`` is validation even where ``train_files`` matches too. A training pattern never
+    takes a file whose folder or name says validation, valid, val, dev or test. UserError when a split has no file.
+    """
+    _check_patterns(corpus)
+    if not root.is_dir():
+        raise UserError(f"{root}: no such folder; set `locations: {{{corpus.name}: FOLDER}}` in config.yaml")
+    names = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        names += [(Path(folder) / f).relative_to(root).as_posix() for f in files if f.endswith(FORMATS)]
+    chosen: list[dict[str, Any]] = []
+    left_out = []
+    for name in sorted(names):
+        if matches(name, corpus.validation_files):
+            split = "validation"
+        elif not matches(name, corpus.train_files):
+            continue
+        elif any(_HELD_OUT.match(part) for part in PurePosixPath(name).parts):
+            left_out.append(name)
+            continue
+        else:
+            split = "train"
+        path = inside(root, name)
+        size = path.stat().st_size
+        entry = {"path": name, "bytes": size, "split": split}
+        entry |= (
+            {"sha256": sha256_file(path)} if size <= FULL_HASH_BYTES else {"quick_sha256": quick_hash(path)}
+        )
+        chosen.append(entry)
+    for split, patterns in (("train", corpus.train_files), ("validation", corpus.validation_files)):
+        if patterns and not any(file["split"] == split for file in chosen):
+            shown = ", ".join(sorted(names)[:5]) or f"none that ends in {', '.join(FORMATS)}"
+            raise UserError(
+                f"corpus {corpus.name}: no {split} file below {root} matches {', '.join(patterns)}; files there: {shown}"
+            )
+    return chosen, left_out
+
+
+def download(corpus: Corpus, cache: Path) -> tuple[Path, str]:
+    """Fetch the corpus' files from the hub into ``cache`` (resumed where it stopped). Returns the folder and the commit."""
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    _check_patterns(corpus)
+    advice = f"or put the files into a folder and use a corpus of kind local (`locations: {{{corpus.name}: FOLDER}}`)"
+    revision = str(corpus.revision)
+    try:
+        if not re.fullmatch(r"[0-9a-f]{40}", revision):
+            revision = HfApi().dataset_info(corpus.repository, revision=revision).sha
+        folder = cache / str(corpus.repository).replace("/", "--") / revision
+        snapshot_download(
+            repo_id=corpus.repository,
+            repo_type="dataset",
+            revision=revision,
+            allow_patterns=[*corpus.train_files, *corpus.validation_files],
+            local_dir=folder,
+            max_workers=4,
+        )
+    except (OfflineModeIsEnabled, LocalEntryNotFoundError):
+        raise UserError(
+            f"corpus {corpus.name}: {corpus.repository} cannot be reached (offline); run where the hub can be reached, {advice}"
+        ) from None
+    except HfHubHTTPError as error:
+        status = getattr(error.response, "status_code", None)
+        if status in (401, 403, 404):
+            reason = f"HTTP {status}: gone, private or gated; set HF_TOKEN to a token with access"
+        elif status == 429:
+            reason = "HTTP 429: too many requests; set HF_TOKEN and run the same command again, finished files are kept"
+        else:
+            reason = f"HTTP {status}: {error}".splitlines()[0]
+        raise UserError(
+            f"corpus {corpus.name}: {corpus.repository}@{corpus.revision}: {reason}; {advice}"
+        ) from None
+    except (ConnectionError, TimeoutError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"corpus {corpus.name}: {corpus.repository} cannot be reached ({reason}); run again, {advice}"
+        ) from None
+    return folder, revision
+
+
+def list_corpus(corpus: Corpus, location: Path) -> dict[str, Any]:
+    """The content of ``source.json`` for a local or hub corpus; ``location``: the folder, or the download cache."""
+    commit = None
+    if corpus.kind == "hub":
+        root, commit = download(corpus, location)
+    elif corpus.kind == "local":
+        root = location
+    else:
+        raise UserError(f"corpus {corpus.name}: embedded sources are fetched by respath.data.fetch")
+    files, left_out = list_folder(corpus, root)
+    for name in left_out:
+        print(f"left out of training (its name marks it as held out): {name}", file=sys.stderr)
+    return {
+        "schema": 1,
+        "kind": "source",
+        "source": corpus.kind,
+        "corpus": corpus.name,
+        "domain": None,
+        "root": str(root.resolve()),
+        "repository": corpus.repository,
+        "revision": commit,
+        "files": files,
+        "left_out": left_out,
+        # Known only once the rows are read: the sample counts them.
+        "documents": None,
+        "bytes": None,
+        "refused": {},
+    }
+
+
+def argument(model: type[Model], text: str, option: str) -> Model:
+    """A spec given on a command line: JSON, or ``@FILE`` that holds it. UserError names the option and the key."""
+    where = option
+    if text.startswith("@"):
+        where, text = text[1:], json.dumps(read_json(text[1:]))
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{where}: not valid JSON ({error})") from None
+    return check(model, data, where)
+
+
+@guard
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m respath.data.documents", description="List a local or hub corpus."
+    )
+    parser.add_argument("--corpus", required=True, help="the corpus spec as JSON or @FILE")
+    parser.add_argument(
+        "--location", required=True, type=Path, help="the folder (local), or the download cache (hub)"
+    )
+    parser.add_argument("--out", required=True, type=Path, help="source.json to write")
+    parser.add_argument("--debug", action="store_true")
+    arguments = parser.parse_args(argv)
+    content = list_corpus(argument(Corpus, arguments.corpus, "--corpus"), arguments.location)
+    write_json(arguments.out, content)
+    total = sum(file["bytes"] for file in content["files"])
+    print(f"{len(content['files'])} files, {total / 1e6:.1f} MB -> {arguments.out}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""The one description of a token store that training reads: counts, sizes and the SHA-256 of every shard."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from respath.config.model import identity
+from respath.config.run import Data, tokenizer_id
+from respath.data.documents import argument
+from respath.data.sample import SPLITS
+from respath.data.tokenize import shard_quota
+from respath.errors import UserError, guard
+from respath.files import read_json, sha256_file, write_json
+
+#: Stores up to this size are hashed whole whenever they are opened; larger ones on request.
+FULL_CHECK_BYTES = 256 << 20
+_AGAIN = "delete it and run the same command again"
+
+
+def load_manifest(path: str | Path) -> dict[str, Any]:
+    """Read a manifest. UserError when it is missing or something else."""
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("kind") != "tokens" or content.get("schema") != 1:
+        raise UserError(f"{path}: not a token manifest (kind: tokens, schema: 1); {_AGAIN}")
+    return content
+
+
+def inside_store(manifest: Path, relative: str) -> Path:
+    """A shard named by a manifest; UserError when its path would leave the manifest's folder."""
+    path = manifest.parent / relative
+    if Path(relative).is_absolute() or not path.resolve().is_relative_to(manifest.parent.resolve()):
+        raise UserError(f"{manifest}: shard {relative!r} lies outside the manifest's folder; {_AGAIN}")
+    return path
+
+
+def verify(manifest_path: str | Path, full: bool | None = None) -> dict[str, Any]:
+    """Check every shard's size, and its SHA-256 when ``full`` (default: when the store is small). Returns the manifest.
+
+    Raises UserError that names every shard that is missing, cut or changed, and the remedy.
+    """
+    path = Path(manifest_path)
+    content = load_manifest(path)
+    shards = [
+        shard
+        for split in content["splits"].values()
+        for domain in split.values()
+        for shard in domain["shards"]
+    ]
+    width = np.dtype(content["dtype"]).itemsize
+    if full is None:
+        full = sum(shard["tokens"] for shard in shards) * width <= FULL_CHECK_BYTES
+    wrong = []
+    for shard in shards:
+        file = inside_store(path, shard["path"])
+        if not file.exists():
+            wrong.append(f"{file}: missing")
+        elif file.stat().st_size != shard["tokens"] * width:
+            wrong.append(f"{file}: {file.stat().st_size} bytes, but {path} says {shard['tokens'] * width}")
+        elif full and sha256_file(file) != shard["sha256"]:
+            wrong.append(f"{file}: its SHA-256 differs from {path}")
+    if wrong:
+        remedy = f"delete these shards' .json files and {path.name}, and run the same command again to make them anew"
+        raise UserError([*wrong, remedy])
+    return content
+
+
+def _below(shard: Path, manifest: Path) -> str:
+    try:
+        return shard.resolve().relative_to(manifest.parent.resolve()).as_posix()
+    except ValueError:
+        raise UserError(f"{shard}: a shard must lie below the manifest's folder {manifest.parent}") from None
+
+
+def _note(data: Data) -> str:
+    corpus = data.sample.corpus
+    if corpus.kind == "embedded":
+        return (
+            f"Stand-in: real text from installable packages ({corpus.profile}) in the place of the paper's corpus; losses are "
+            "not comparable with the paper's."
+        )
+    if corpus.kind == "hub":
+        return f"Seeded sample (seed {data.sample.seed}) of {corpus.repository} at {corpus.revision}."
+    return f"Seeded sample (seed {data.sample.seed}) of a local copy of {corpus.name}."
+
+
+def make_manifest(
+    data: Data,
+    shards: Sequence[Path],
+    tokenizer_json: Path,
+    sample_json: Path,
+    sources: Sequence[Path],
+    out: Path,
+) -> dict[str, Any]:
+    """Write the manifest ``out`` over the shards' JSON files; returns its content. Equal inputs give equal bytes.
+
+    Raises UserError for shards that are missing, given twice, cut, or made with another tokenizer.
+    """
+    meta = read_json(tokenizer_json.with_name("tokenizer.meta.json"))
+    sample = read_json(sample_json)
+    tokenizer_sha = sha256_file(tokenizer_json)
+    if meta["sha256"] != tokenizer_sha:
+        raise UserError(f"{tokenizer_json}: differs from tokenizer.meta.json; {_AGAIN}")
+    found: dict[tuple[str, str, int], tuple[Path, dict[str, Any]]] = {}
+    wrong = []
+    for path in shards:
+        content = read_json(path)
+        key = (content["split"], content["domain"], content["shard"])
+        binary = path.with_suffix(".bin")
+        if key in found:
+            wrong.append(f"{path}: the same shard as {found[key][0]}")
+        if content["tokenizer_sha256"] != tokenizer_sha:
+            wrong.append(f"{path}: made with another tokenizer; {_AGAIN}")
+        expected = content["tokens"] * np.dtype(content["dtype"]).itemsize
+        if not binary.exists() or binary.stat().st_size != expected:
+            wrong.append(
+                f"{binary}: missing or not {expected} bytes; delete {path.name} and run the same command again"
+            )
+        found[key] = path, content
+    splits: dict[str, dict[str, Any]] = {split: {} for split in SPLITS}
+    for split in SPLITS:
+        for domain in data.sample.domains:
+            count = data.sample.shards if split == "train" else 1
+            missing = [k for k in range(count) if (split, domain, k) not in found]
+            if missing:
+                wrong.append(f"{split}/{domain}: shards {missing} are missing from --shards")
+                continue
+            parts = [found[split, domain, k] for k in range(count)]
+            tokens = sum(content["tokens"] for _, content in parts)
+            quota = data.train_tokens[domain] if split == "train" else data.validation_tokens
+            splits[split][domain] = {
+                "tokens": tokens,
+                "documents": sum(content["documents"] for _, content in parts),
+                "bytes": sum(content["bytes"] for _, content in parts),
+                "quota_tokens": quota,
+                # A short domain is repeated: the loader goes over it in further epochs.
+                "short": any(content["tokens"] < shard_quota(data, split, domain) for _, content in parts),
+                "shards": [
+                    {
+                        "path": _below(path.with_suffix(".bin"), out),
+                        "tokens": content["tokens"],
+                        "sha256": content["sha256"],
+                    }
+                    for path, content in parts
+                ],
+            }
+    if wrong:
+        raise UserError(wrong)
+    refused: Counter[str] = Counter(sample["refused"])
+    for entry in sample["domains"].values():
+        refused.update(entry["refused"])
+    kept = ("documents_in", "duplicates", "beyond_budget")
+    counts = {key: sum(entry[key] for entry in sample["domains"].values()) for key in kept}
+    counts["documents_in"] += sum(sample["refused"].values())
+    documents_out = sum(domain["documents"] for split in splits.values() for domain in split.values())
+    sampled = sum(
+        split["documents"] for entry in sample["domains"].values() for split in entry["splits"].values()
+    )
+    counts |= {
+        "beyond_quota": sampled - documents_out,
+        "documents_out": documents_out,
+        "refused": dict(sorted(refused.items())),
+    }
+    digest = hashlib.sha256()
+    for _, (_, content) in sorted(found.items()):
+        digest.update(bytes.fromhex(content["sha256"]))
+    stand_in = data.sample.corpus.kind == "embedded"
+    listed = [read_json(path) for path in sources]
+    keys = (
+        "source",
+        "corpus",
+        "domain",
+        "licence",
+        "package",
+        "version",
+        "documents",
+        "bytes",
+        "archives",
+        "repository",
+        "revision",
+        "files",
+    )
+    content = {
+        "schema": 1,
+        "kind": "tokens",
+        "spec": identity(data),
+        "stand_in": stand_in,
+        "note": _note(data),
+        "tokenizer": {
+            "id": tokenizer_id(data),
+            "path": Path(os.path.relpath(tokenizer_json.resolve(), out.parent.resolve())).as_posix(),
+            "sha256": tokenizer_sha,
+            "vocab_size": meta["vocab_size"],
+            "eos_id": meta["eos_id"],
+        },
+        "dtype": next(content["dtype"] for _, content in found.values()),
+        "splits": splits,
+        "counts": counts,
+        "sources": sorted(
+            ({key: source[key] for key in keys if source.get(key) is not None} for source in listed),
+            key=lambda source: (source["corpus"], source["source"]),
+        ),
+        "sha256_of_shards": digest.hexdigest(),
+    }
+    write_json(out, content)
+    return content
+
+
+def summary(content: dict[str, Any]) -> str:
+    """One page: tokens and documents of each domain and split against the quota, and what was left out."""
+    lines = [f"{'split':<11}{'domain':<24}{'documents':>11}{'MB':>9}{'tokens':>16}{'quota':>16}  "]
+    for split, domains in content["splits"].items():
+        for name, domain in domains.items():
+            mark = "short: repeated in further epochs" if domain["short"] and split == "train" else ""
+            mark = mark or ("short" if domain["short"] else "")
+            lines.append(
+                f"{split:<11}{name:<24}{domain['documents']:>11,}{domain['bytes'] / 1e6:>9,.1f}{domain['tokens']:>16,}"
+                f"{domain['quota_tokens']:>16,}  {mark}"
+            )
+    counts = content["counts"]
+    lines.append(
+        f"documents in {counts['documents_in']:,} = out {counts['documents_out']:,} + refused {sum(counts['refused'].values()):,}"
+        f" + duplicates {counts['duplicates']:,} + beyond the byte budget {counts['beyond_budget']:,}"
+        f" + beyond the token quota {counts['beyond_quota']:,}"
+    )
+    lines += [f"  refused, {reason}: {n:,}" for reason, n in counts["refused"].items()]
+    lines.append(content["note"])
+    return "\n".join(line.rstrip() for line in lines)
+
+
+@guard
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m respath.data.manifest", description="Describe a token store."
+    )
+    parser.add_argument("--spec", required=True, help="the Data spec as JSON or @FILE")
+    parser.add_argument(
+        "--shards", required=True, nargs="+", type=Path, help="the shards' .json files, in any order"
+    )
+    parser.add_argument("--tokenizer", required=True, type=Path, help="tokenizer.json")
+    parser.add_argument("--sample", required=True, type=Path, help="sample.json")
+    parser.add_argument("--sources", required=True, nargs="+", type=Path, help="source.json files")
+    parser.add_argument("--out", required=True, type=Path, help="manifest.json to write, above the shards")
+    parser.add_argument("--debug", action="store_true")
+    arguments = parser.parse_args(argv)
+    data = argument(Data, arguments.spec, "--spec")
+    content = make_manifest(
+        data, arguments.shards, arguments.tokenizer, arguments.sample, arguments.sources, arguments.out
+    )
+    print(summary(content), file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

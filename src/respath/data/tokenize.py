@@ -1,0 +1,232 @@
+"""One shard of documents to one flat file of token ids, the end-of-document id after each document.
+
+The unit of work and of resuming is a shard: its ``.bin`` and ``.json`` are both whole or absent, the ``.json`` comes last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from respath.config.run import Data
+from respath.data.documents import argument
+from respath.data.sample import Hashing, shard_path, texts
+from respath.data.tokenizer import end_id, load
+from respath.errors import UserError, did_you_mean, guard
+from respath.files import atomic_open, content_hash, read_json, sha256_file, write_json
+
+#: Raised by one when the same inputs come to give other bytes.
+FORMAT = 1
+#: Text handed to the tokenizer at a time (characters). An encoding takes some 100 bytes per token while it lives.
+BATCH_CHARACTERS = 1 << 20
+#: Longer documents are cut into pieces, where a cut cannot change a token (``pieces``).
+PIECE_CHARACTERS = 1 << 18
+#: A new line after a character that is not white space always starts a new pre-token of a byte-level BPE; so does a single
+#: space between such a character and an ASCII letter.
+_NEW_LINE, _SPACE = re.compile(r"(?<=\S)\n"), re.compile(r"(?<=\S) (?=[A-Za-z])")
+
+
+def pieces(text: str, limit: int = PIECE_CHARACTERS) -> list[str]:
+    """The text in pieces of at most ``limit`` characters whose tokens, joined, are the tokens of the whole text.
+
+    A stretch of ``limit`` characters without a safe place (no new line, no space before a letter) is cut anyway: its text
+    is still exact, one word may be split otherwise. This bounds the memory for documents of any length.
+    """
+    parts, start = [], 0
+    while len(text) - start > limit:
+        end = start + limit
+        cut = None
+        for safe in (_NEW_LINE, _SPACE):
+            # From the back in growing windows: the last safe place of a long stretch, without scanning all of it.
+            for window in (1 << 10, 1 << 14, limit):
+                # The look-behind needs one character before a place; a place at ``start`` would give an empty piece.
+                found = [
+                    match.start() for match in safe.finditer(text, max(start + 1, end - window), end + 1)
+                ]
+                found = [place for place in found if start < place <= end]
+                if found:
+                    cut = found[-1]
+                    break
+            if cut is not None:
+                break
+        cut = end if cut is None else cut
+        parts.append(text[start:cut])
+        start = cut
+    parts.append(text[start:])
+    return parts
+
+
+def _batches(documents: Iterable[str]) -> Iterator[tuple[list[str], list[int | None]]]:
+    """Pieces, about BATCH_CHARACTERS at a time, and for each its document's UTF-8 bytes if it ends one, else None."""
+    batch: list[str] = []
+    ends: list[int | None] = []
+    characters = 0
+    for text in documents:
+        parts = pieces(text)
+        size = len(text.encode())
+        for i, part in enumerate(parts):
+            batch.append(part)
+            ends.append(size if i == len(parts) - 1 else None)
+            characters += len(part)
+            if characters >= BATCH_CHARACTERS:
+                yield batch, ends
+                batch, ends, characters = [], [], 0
+    if batch:
+        yield batch, ends
+
+
+def encode_documents(
+    tokenizer, documents: Iterable[str], eos_id: int, dtype: np.dtype
+) -> Iterator[tuple[np.ndarray, int | None]]:
+    """(ids, None) for a piece inside a document, (ids with the end of the document, UTF-8 bytes) for its last piece.
+
+    The next batch is encoded (in Rust, without the interpreter lock) while this one is unpacked.
+    """
+    batches = _batches(documents)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+
+        def submit():
+            batch = next(batches, None)
+            if batch is None:
+                return None
+            return pool.submit(tokenizer.encode_batch_fast, batch[0], add_special_tokens=False), batch[1]
+
+        waiting = submit()
+        while waiting is not None:
+            future, ends = waiting
+            encodings = future.result()
+            waiting = submit()
+            for encoding, end in zip(encodings, ends, strict=True):
+                ids = encoding.ids
+                if end is not None:
+                    ids.append(eos_id)
+                yield np.array(ids, dtype=dtype), end
+
+
+def token_dtype(vocab_size: int) -> np.dtype:
+    """uint16 when every id fits, else uint32 (little-endian)."""
+    return np.dtype("<u2" if vocab_size <= 65_535 else "<u4")
+
+
+def shard_quota(data: Data, split: str, domain: str) -> int:
+    """Tokens at which a shard is full (ends of documents included): the domain's quota over its shards, rounded up."""
+    if split == "validation":
+        return data.validation_tokens
+    return -(-data.train_tokens[domain] // data.sample.shards)
+
+
+def tokenize_shard(
+    data: Data, sample_json: Path, tokenizer_json: Path, split: str, domain: str, shard: int, out: Path
+) -> dict[str, Any]:
+    """Write ``out`` (``<domain>.<kk>.json``) and the ``.bin`` beside it; returns the content of ``out``.
+
+    Documents come in sample order; the shard ends with the document that fills its quota, so it may hold more tokens than
+    the quota, never a cut document. Raises UserError for damaged input.
+    """
+    if domain not in data.train_tokens:
+        raise UserError(f"--domain {domain}: not in the data spec{did_you_mean(domain, data.train_tokens)}")
+    sample = read_json(sample_json)
+    source = shard_path(sample_json, sample, domain, split, shard)
+    quota = shard_quota(data, split, domain)
+    tokenizer_sha = sha256_file(tokenizer_json)
+    inputs = content_hash(
+        [FORMAT, sha256_file(source), tokenizer_sha, split, domain, shard, quota], digits=64
+    )
+    binary = out.with_suffix(".bin")
+    if out.exists() and binary.exists():
+        old = read_json(out)
+        if (
+            old.get("inputs") == inputs
+            and binary.stat().st_size == old["tokens"] * np.dtype(old["dtype"]).itemsize
+        ):
+            print(f"{out}: up to date", file=sys.stderr)
+            return old
+    out.unlink(missing_ok=True)
+    for stale in out.parent.glob(f".{binary.name}.*.part"):
+        stale.unlink(missing_ok=True)
+    tokenizer = load(tokenizer_json)
+    dtype = token_dtype(tokenizer.get_vocab_size())
+    tokens = documents = size = 0
+    with atomic_open(binary) as stream, closing(texts(source)) as documents_in:
+        hashing = Hashing(stream)
+        try:
+            for ids, end in encode_documents(tokenizer, documents_in, end_id(tokenizer), dtype):
+                hashing.write(ids.tobytes())
+                tokens += len(ids)
+                if end is not None:
+                    documents += 1
+                    size += end
+                    if tokens >= quota:
+                        break
+        except OSError as error:
+            # write() errors carry no name; the reader of the message needs one.
+            error.filename = error.filename or str(binary)
+            raise
+    content = {
+        "schema": 1,
+        "kind": "token_shard",
+        "domain": domain,
+        "split": split,
+        "shard": shard,
+        "inputs": inputs,
+        "dtype": dtype.name,
+        "tokens": tokens,
+        "documents": documents,
+        "bytes": size,
+        "quota_tokens": quota,
+        "refused": {},
+        "sha256": hashing.digest.hexdigest(),
+        "tokenizer_sha256": tokenizer_sha,
+    }
+    write_json(out, content)
+    return content
+
+
+@guard
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m respath.data.tokenize", description="Tokenize one shard."
+    )
+    parser.add_argument("--spec", required=True, help="the Data spec as JSON or @FILE")
+    parser.add_argument("--sample", required=True, type=Path, help="sample.json")
+    parser.add_argument("--tokenizer", required=True, type=Path, help="tokenizer.json")
+    parser.add_argument("--split", required=True, choices=("train", "validation"))
+    parser.add_argument("--domain", required=True)
+    parser.add_argument("--shard", type=int, default=0)
+    parser.add_argument("--threads", type=int, help="threads of the tokenizer (default: all cores)")
+    parser.add_argument(
+        "--out", required=True, type=Path, help="<domain>.<kk>.json to write; .bin goes beside it"
+    )
+    parser.add_argument("--debug", action="store_true")
+    arguments = parser.parse_args(argv)
+    if arguments.threads:
+        os.environ["RAYON_NUM_THREADS"] = str(arguments.threads)
+    data = argument(Data, arguments.spec, "--spec")
+    content = tokenize_shard(
+        data,
+        arguments.sample,
+        arguments.tokenizer,
+        arguments.split,
+        arguments.domain,
+        arguments.shard,
+        arguments.out,
+    )
+    print(
+        f"{arguments.split}/{arguments.domain}.{arguments.shard:02d}: {content['documents']:,} documents, "
+        f"{content['tokens']:,} tokens (quota {content['quota_tokens']:,})",
+        file=sys.stderr,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
