@@ -49,6 +49,88 @@ class PreLN(Document):
     kind: Literal["pre_ln"]
 
 
+class SandwichLN(Document):
+    """x + norm_out(f(norm_in(x))), both norms with gains that start at 1 (also called Peri-LN)."""
+
+    kind: Literal["sandwich_ln"]
+
+
+class LayerNormScaling(Document):
+    """x + f(l^-0.5 norm(x)), l the block's number from 1, constant."""
+
+    kind: Literal["lns"]
+
+
+class DeepNorm(Document):
+    """LayerNorm(alpha x + f(x)), alpha = (2L)^(1/4); V, output and MLP matrices start smaller by (8L)^(-1/4)."""
+
+    kind: Literal["deepnorm"]
+
+
+class Keel(Document):
+    """norm_post(alpha x + f(norm_pre(x))), alpha = 2L; the first attention is Pre-LN, the first MLP has alpha = 1."""
+
+    kind: Literal["keel"]
+
+
+class HyperConnections(Document):
+    """Several copies of the residual; a sub-layer reads a mix, writes to all, and the copies mix among themselves."""
+
+    kind: Literal["hc"]
+    streams: int = Field(4, ge=2)
+    transport: bool = True
+    """False leaves the copies unmixed: a bug of public code, kept as a named ablation."""
+
+
+class ManifoldHyperConnections(Document):
+    """Hyper-connections whose transport is doubly stochastic (Sinkhorn)."""
+
+    kind: Literal["mhc"]
+    streams: int = Field(4, ge=2)
+    start: Literal["gap8", "near_uniform"] = "gap8"
+    """gap8: biases of +-8, near-identity transport; near_uniform: the earlier start (projection std 0.02, bias 0)."""
+    sinkhorn_rounds: int = Field(20, ge=1)
+
+
+class FullAttnRes(Document):
+    """Each sub-layer reads a softmax mix of the embedding and all earlier sub-layer outputs."""
+
+    kind: Literal["full_attnres"]
+
+
+class BlockAttnRes(Document):
+    """As full_attnres, over sums of ``length`` sub-layers each."""
+
+    kind: Literal["block_attnres"]
+    length: int = Field(ge=1)
+    """Sub-layers per block; variants may write ``blocks: 8`` instead and get 2L/8."""
+
+
+class MoDA(Document):
+    """Pre-LN, and attention that also reads the keys and values of earlier layers at the same token."""
+
+    kind: Literal["moda"]
+    norm: Literal["pre", "post"] = "pre"
+
+
+class HiddenResidual(Document):
+    """H'_n = source H_0 + own H_n after each block (ResFormer, Section 4.4, Table 4)."""
+
+    kind: Literal["hidden_residual"]
+    source: float
+    own: float
+    learnable: bool = False
+
+
+class Truncated(Document):
+    """No skip carries H_{k-1} into H_k for k <= ``start``: H_start is the first that later layers reach (Table 5)."""
+
+    kind: Literal["truncated"]
+    start: int = Field(ge=1)
+    both_skips: bool = False
+    """True also removes the skip around the MLP of the cut layers."""
+
+
 class DenseFormer(Document):
     """After every block a learned weighted sum over the embedding and all block outputs (depth-weighted average)."""
 
@@ -57,7 +139,22 @@ class DenseFormer(Document):
     period: int = Field(1, ge=1)
 
 
-Stream = Annotated[PreLN | DenseFormer, Field(discriminator="kind")]
+Stream = Annotated[
+    PreLN
+    | SandwichLN
+    | LayerNormScaling
+    | DeepNorm
+    | Keel
+    | HyperConnections
+    | ManifoldHyperConnections
+    | FullAttnRes
+    | BlockAttnRes
+    | MoDA
+    | HiddenResidual
+    | Truncated
+    | DenseFormer,
+    Field(discriminator="kind"),
+]
 
 # --- value paths: which values a layer's attention mixes -----------------------------------------------------------
 
@@ -93,6 +190,8 @@ class MixValues(Document):
     source: int | Literal["previous"] = 1
     layers: Layers
     coefficients: MixCoefficients
+    rescale: Literal["none", "token", "token_head"] = "none"
+    """Give the mix the norm of V_n, per token over all heads, or per token and head (ResFormer, Table 11)."""
 
 
 class DenseValues(Document):
@@ -107,10 +206,66 @@ class DenseValues(Document):
 
 
 class ReuseValues(Document):
-    """V'_n = V_source on the target layers, whose W^V does not exist (SVFormer; Sparse-ResFormer, V1 only)."""
+    """V'_n = scale V_source on the target layers, whose W^V does not exist (SVFormer; Sparse, V1 only; BoV's V1)."""
 
     kind: Literal["reuse"]
     source: int = 1
+    layers: Layers
+    scale: float = 1.0
+    learnable: bool = False
+
+
+class ScaledValues(Document):
+    """V'_n = gamma_n V_n with a learned gamma that starts at 1 (Bank of Values, Table 1)."""
+
+    kind: Literal["scaled"]
+    layers: Layers
+
+
+class EmbeddingValues(Document):
+    """V'_n = source x_0 W_n^V + own V_n, x_0 the normed embedding after smear (Bank of Values, Table 1).
+
+    With own = 0 and not learnable-own the layer's values are a projection of the embedding alone.
+    """
+
+    kind: Literal["embedding"]
+    layers: Layers
+    source: float = 1.0
+    own: float = 0.0
+    learnable: bool = False
+    combine: Literal["replace", "add"] = "replace"
+
+
+class TableValues(Document):
+    """V'_n[t] = source E_n[token_t] (Bank of Values), or added to V_n; the replaced W^V does not exist."""
+
+    kind: Literal["table"]
+    layers: Layers
+    shared: bool = False
+    """One table for all target layers."""
+    source: float = 1.0
+    own: float = 0.0
+    learnable: bool = False
+    combine: Literal["replace", "add"] = "replace"
+    gate: bool = False
+    """3 sigmoid(w x[0:12]) per token and KV head instead of ``source`` (nanochat's value embeddings)."""
+    start: Literal["aligned", "uniform"] = "aligned"
+    """aligned: row t is the layer's initial W^V applied to the normed initial embedding of t."""
+
+
+class IdentityMapValues(Document):
+    """U'_n = own U_n + source V_1: the identity as V_1's attention matrix (ResFormer, Table 7)."""
+
+    kind: Literal["identity_map"]
+    layers: Layers
+    source: float = 0.5
+    own: float = 0.5
+
+
+class CrossLayerValues(Document):
+    """One softmax over [K_n, K_1] mixing [V_n, V_1] (ResFormer, Table 7)."""
+
+    kind: Literal["cross_layer"]
     layers: Layers
 
 
@@ -123,7 +278,16 @@ class NeutrenoValues(Document):
 
 
 Values = Annotated[
-    OwnValues | MixValues | DenseValues | ReuseValues | NeutrenoValues,
+    OwnValues
+    | MixValues
+    | DenseValues
+    | ReuseValues
+    | ScaledValues
+    | EmbeddingValues
+    | TableValues
+    | NeutrenoValues
+    | IdentityMapValues
+    | CrossLayerValues,
     Field(discriminator="kind"),
 ]
 
@@ -142,10 +306,27 @@ class Sharing(Document):
         return self
 
 
+class AttentionResidual(Document):
+    """X'_n = source X_1 + own X_n for the queries, the keys, or the attention matrix after the softmax (Table 6)."""
+
+    of: Literal["query", "key", "attention"]
+    layers: Layers
+    source: float = 0.5
+    own: float = 0.5
+
+
+class Windows(Document):
+    """Sliding windows by a tiled pattern of S(hort) and L(ong); the last layer is always long."""
+
+    pattern: str = Field("SSSL", pattern="^[SL]+$")
+    short: int = Field(ge=1)
+    """A token sees itself and this many earlier ones; a long layer sees the whole context."""
+
+
 class ModelSpec(Document):
     """One Transformer. Widths in channels; layers are numbered from 1."""
 
-    backbone: Literal["llama"] = "llama"
+    backbone: Literal["llama", "gpt2", "nanochat"] = "llama"
     vocab_size: int = Field(ge=256)
     layers: int = Field(ge=1)
     width: int = Field(ge=1)
@@ -159,6 +340,18 @@ class ModelSpec(Document):
     stream: Stream = PreLN(kind="pre_ln")
     values: Values = OwnValues(kind="own")
     sharing: Sharing | None = None
+    attention_residual: AttentionResidual | None = None
+    windows: Windows | None = None
+    max_positions: int | None = None
+    """gpt2 only: rows of the learned position table."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """gpt2 only."""
+    init_cut: float | None = None
+    """Initial normal draws are cut at this many standard deviations; null does not cut."""
+    smear: bool = True
+    """nanochat only: each position adds a gated copy of the previous token's normed embedding."""
+    x0_scalars: bool = False
+    """nanochat only: x <- r_n x + s_n x_0 before each layer, r = 1 and s = 0 at the start."""
 
     @property
     def head_dim(self) -> int:
@@ -176,9 +369,22 @@ class ModelSpec(Document):
         """Layer selectors become numbers here, so that equal models are equal specs."""
         if not isinstance(data, Mapping) or not isinstance(data.get("layers"), int):
             return data
-        values = data.get("values")
-        if isinstance(values, Mapping) and "layers" in values and values.get("kind") != "own":
-            data = {**data, "values": {**values, "layers": select_layers(values["layers"], data["layers"])}}
+        layers = data["layers"]
+        for key in ("values", "attention_residual"):
+            part = data.get(key)
+            if isinstance(part, Mapping) and "layers" in part:
+                # A layer can have its own table or projection of the embedding without an earlier layer.
+                first = 1 if part.get("kind") in ("scaled", "embedding", "table") else 2
+                data = {**data, key: {**part, "layers": select_layers(part["layers"], layers, first)}}
+        stream = data.get("stream")
+        if isinstance(stream, Mapping) and "blocks" in stream and isinstance(stream["blocks"], int):
+            blocks = stream["blocks"]
+            if blocks < 1 or 2 * layers % blocks:
+                raise ValueError(f"{2 * layers} sub-layers do not divide into {blocks} blocks")
+            rest = {name: value for name, value in stream.items() if name != "blocks"}
+            data = {**data, "stream": {**rest, "length": 2 * layers // blocks}}
+        if isinstance(stream, Mapping) and stream.get("kind") == "truncated" and stream.get("start") == "all":
+            data = {**data, "stream": {**stream, "start": layers}}
         return data
 
     @model_validator(mode="after")
@@ -189,20 +395,50 @@ class ModelSpec(Document):
             raise ValueError(f"head size {self.head_dim} is odd; rotary embedding turns pairs of channels")
         if self.heads % self.kv_heads:
             raise ValueError(f"heads {self.heads} is not a multiple of kv_heads {self.kv_heads}")
-        values, sharing = self.values, self.sharing
+        values, sharing, stream = self.values, self.sharing, self.stream
         targets = getattr(values, "layers", ())
+        own_layer = isinstance(values, ScaledValues | EmbeddingValues | TableValues)
         if isinstance(values, MixValues | ReuseValues) and isinstance(values.source, int):
             if values.source > self.layers:
                 raise ValueError(f"values.source {values.source} is not a layer of 1..{self.layers}")
             early = [n for n in targets if n <= values.source]
             if early:
                 raise ValueError(f"layers {early} cannot use the value of layer {values.source}, which is not above them")
-        elif targets and targets[0] == 1:
+        elif targets and targets[0] == 1 and not own_layer:
             raise ValueError("layer 1 has no earlier value to use; start at layer 2")
-        if isinstance(values, NeutrenoValues) and self.kv_heads != self.heads:
-            raise ValueError("neutreno adds values to the attention output, so it needs kv_heads equal to heads")
+        if isinstance(values, NeutrenoValues | IdentityMapValues) and self.kv_heads != self.heads:
+            raise ValueError(f"{values.kind} adds values to the attention output, so it needs kv_heads equal to heads")
         if sharing is not None and sharing.values and not isinstance(values, OwnValues):
             raise ValueError(f"sharing values every {sharing.every} layers and the value path {values.kind} exclude each other")
+        if sharing is not None and sharing.keys and isinstance(values, CrossLayerValues):
+            raise ValueError("cross_layer reads each layer's own keys; it excludes sharing keys")
+        residual = self.attention_residual
+        if residual is not None:
+            if residual.layers[0] == 1:
+                raise ValueError("attention_residual: layer 1 has nothing earlier to add; start at layer 2")
+            if residual.of == "key" and sharing is not None and sharing.keys:
+                raise ValueError("attention_residual of key and shared keys exclude each other")
+            if residual.of == "attention" and isinstance(values, CrossLayerValues):
+                raise ValueError("attention_residual of attention and cross_layer both redefine the attention matrix; choose one")
+        if isinstance(stream, MoDA):
+            if not isinstance(values, OwnValues) or sharing is not None or residual is not None:
+                raise ValueError("moda defines its own attention over depth; it excludes value paths, sharing and residuals")
+            if self.backbone != "llama":
+                raise ValueError(f"moda is defined on the llama backbone, not on {self.backbone}")
+        if isinstance(stream, Truncated) and stream.start > self.layers:
+            raise ValueError(f"stream.start {stream.start} is not a layer of 1..{self.layers}")
+        if isinstance(stream, BlockAttnRes) and stream.length > 2 * self.layers:
+            raise ValueError(f"a block of {stream.length} sub-layers is longer than the model's {2 * self.layers}")
+        if self.backbone != "llama" and stream.kind in ("deepnorm", "keel", "sandwich_ln", "lns"):
+            raise ValueError(f"{stream.kind} replaces the norms of the llama backbone; {self.backbone} has its own")
+        if self.backbone == "gpt2" and self.max_positions is None:
+            raise ValueError("the gpt2 backbone learns positions: give max_positions")
+        if self.backbone != "gpt2" and (self.max_positions is not None or self.dropout):
+            raise ValueError(f"max_positions and dropout belong to the gpt2 backbone, not to {self.backbone}")
+        if self.backbone != "nanochat" and self.x0_scalars:
+            raise ValueError(f"x0_scalars belong to the nanochat backbone, not to {self.backbone}")
+        if isinstance(values, TableValues) and values.gate and self.width < 12:
+            raise ValueError("the table's gate reads 12 channels; the model is narrower")
         return self
 
 
