@@ -1,0 +1,5 @@
+"""What a model costs, in closed form: parameters, FLOPs and KV-cache bytes, in plain Python without torch."""
+
+from respath.accounting.account import Account, account
+
+__all__ = ["Account", "account"]
