@@ -1,0 +1,148 @@
+"""Quantities that claims take from training curves and from fits over sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from respath.comparison.readings import Reading, missing, read_run
+from respath.comparison.results import Results
+from respath.config.paper import RunRequest
+from respath.config.project import Project, Run
+
+#: Steps over which a difference of training losses is smoothed before a crossing is read off (decision critical-point).
+SMOOTHING_STEPS = 100
+
+
+def smooth(values: Sequence[float], width: int) -> np.ndarray:
+    """Centred moving average of ``width`` points; near the ends over the points that there are. Shape: as ``values``."""
+    values = np.asarray(values, dtype=float)
+    if width <= 1 or len(values) == 0:
+        return values
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    index = np.arange(len(values))
+    low = np.maximum(0, index - (width - 1) // 2)
+    high = np.minimum(len(values), index + width // 2 + 1)
+    return (sums[high] - sums[low]) / (high - low)
+
+
+def _curve(results: Results, run: Run) -> tuple[dict[str, list] | None, Reading | None]:
+    record = results.train(run.id)
+    if record is None:
+        return None, missing("not trained")
+    if record.get("status") == "diverged":
+        return None, Reading(state="diverged", reason=record.get("reason") or "training diverged")
+    if not record.get("curve", {}).get("step"):
+        return None, missing("train.json holds no curve")
+    return record["curve"], None
+
+
+def early_loss(results: Results, run: Run) -> Reading:
+    """Mean training loss over the first tenth of the steps after the warm-up (ResFormer Figure 10, early in training)."""
+    curve, problem = _curve(results, run)
+    if problem:
+        return problem
+    first = run.spec.recipe.warmup_steps
+    last = first + max(1, run.spec.recipe.steps // 10)
+    losses = [loss for step, loss in zip(curve["step"], curve["loss"], strict=True) if first < step <= last]
+    return (
+        Reading(math.fsum(losses) / len(losses))
+        if losses
+        else missing("the curve has no point early in training")
+    )
+
+
+def critical_step(project: Project, results: Results, paper: str, request: RunRequest, seed: int) -> Reading:
+    """First step after which the smoothed loss stays above the baseline's of the same size, length and recipe.
+
+    A crossing that is not reached counts as the last step plus one: later than any that was observed.
+    """
+    run = project.resolve(paper, request, seed)
+    baseline = request.model_copy(update={"variant": project.accounting_defaults(paper).baseline})
+    curve, problem = _curve(results, run)
+    base, base_problem = _curve(results, project.resolve(paper, baseline, seed))
+    if problem or base_problem:
+        return problem or base_problem
+    other = dict(zip(base["step"], base["loss"], strict=True))
+    steps = [step for step in curve["step"] if step in other]
+    if not steps:
+        return missing("the two curves share no step")
+    losses = dict(zip(curve["step"], curve["loss"], strict=True))
+    spacing = max(1, steps[-1] // len(steps))
+    difference = smooth([losses[step] - other[step] for step in steps], max(1, SMOOTHING_STEPS // spacing))
+    behind = np.flatnonzero(difference <= 0)
+    if len(behind) == 0:
+        return Reading(steps[0])
+    return Reading(steps[behind[-1] + 1] if behind[-1] + 1 < len(steps) else run.spec.recipe.steps + 1)
+
+
+def parameter_saving(
+    project: Project, results: Results, paper: str, sizes: Sequence[tuple[RunRequest, RunRequest]], seed: int
+) -> Reading:
+    """Per cent of parameters saved at equal loss, mean over sizes (ResFormer Figure 2 a).
+
+    Left's loss is a quadratic in the logarithm of its parameters; at each size the saving is 1 - N / N_right, with N where
+    the quadratic has right's loss. On v1's printed losses this gives 10.6 %, near v3's printed 10.4 %.
+    """
+    parameters, left_losses, right_losses = [], [], []
+    for left, right in sizes:
+        readings = [
+            read_run(results, project.resolve(paper, side, seed), "loss.mean") for side in (left, right)
+        ]
+        for reading in readings:
+            if reading.state != "measured":
+                return reading
+        account = results.account(
+            paper, left.size, right.variant, "paper" if project.scale.id == "paper" else "scale"
+        )
+        if account is None:
+            return missing(f"{results.path('accounts', f'{paper}.json')} has no {left.size}/{right.variant}")
+        parameters.append(account["parameters"]["total"])
+        left_losses.append(readings[0].value)
+        right_losses.append(readings[1].value)
+    if len(set(parameters)) < 3:
+        return missing("a quadratic needs three different sizes")
+    saved = saving_at_equal_loss(parameters, left_losses, right_losses)
+    return (
+        Reading(100 * saved)
+        if saved is not None
+        else missing("the quadratic does not reach the losses that it is compared with")
+    )
+
+
+def saving_at_equal_loss(
+    parameters: Sequence[float], left: Sequence[float], right: Sequence[float]
+) -> float | None:
+    """Mean over sizes of 1 - N / N_right at equal loss; None where the fitted quadratic never has that loss."""
+    logs = np.log(np.asarray(parameters, dtype=float))
+    fit = np.polyfit(logs, left, 2)
+    savings = []
+    for log, loss in zip(logs, right, strict=True):
+        roots = [root.real for root in np.roots(fit - [0.0, 0.0, loss]) if abs(root.imag) < 1e-9]
+        if not roots:
+            return None
+        # A quadratic has each loss twice; the branch that falls with size is the one near the size itself.
+        savings.append(1 - math.exp(min(roots, key=lambda root: abs(root - log)) - log))
+    return math.fsum(savings) / len(savings)
+
+
+def data_saving(
+    project: Project, results: Results, paper: str, left: RunRequest, right: RunRequest, seed: int
+) -> Reading:
+    """Per cent of training tokens saved at equal loss: where left's smoothed training loss first is right's final one.
+
+    The paper reads validation losses every 2B tokens; train.json holds the training curve.
+    """
+    curves = []
+    for request in (left, right):
+        curve, problem = _curve(results, project.resolve(paper, request, seed))
+        if problem:
+            return problem
+        curves.append(curve)
+    losses = [smooth(curve["loss"], max(1, len(curve["loss"]) // 20)) for curve in curves]
+    reached = np.flatnonzero(losses[0] <= losses[1][-1])
+    if len(reached) == 0:
+        return missing("left's training loss never reaches right's final one")
+    return Reading(100 * (1 - curves[0]["tokens"][reached[0]] / curves[1]["tokens"][-1]))

@@ -1,0 +1,276 @@
+"""The comparison over all artifacts: one plain document for diff.json, and its Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from respath.comparison.cells import (
+    DIVERGED,
+    NOT_RUN,
+    OFF,
+    STATUSES,
+    build_grid,
+    is_number,
+    rank_agreement,
+)
+from respath.comparison.claims import CONTRADICTED, VERDICTS, judge_claim, load_claims
+from respath.comparison.claims import NOT_RUN as CLAIM_NOT_RUN
+from respath.comparison.provenance import provenance_of, stale_runs
+from respath.comparison.results import Results
+from respath.config.project import Artifact, Project
+
+#: Cells shown one by one in Markdown; the others are counted (diff.json has them all).
+_SHOWN_PER_TABLE = 400
+
+
+def compare(project: Project, results: Results, targets: Iterable[str] | None = None) -> dict[str, Any]:
+    """Compare every table (or those in ``targets``) and, without targets, every claim. Reads results, makes none."""
+    chosen = [project.artifact(target) for target in targets] if targets is not None else project.artifacts()
+    papers: dict[str, Any] = {}
+    for paper in project.folders:
+        artifacts = [artifact for artifact in chosen if artifact.paper == paper]
+        if targets is not None and not artifacts:
+            continue
+        folder = project.folder(paper).paper
+        claims = (
+            []
+            if targets is not None
+            else [judge_claim(project, results, paper, claim) for claim in load_claims(project, paper)]
+        )
+        runs = {run.id: run for artifact in artifacts for run in project.trained_runs(artifact)}
+        stale = stale_runs(results, runs.values())
+        papers[paper] = {
+            "title": folder.title,
+            "arxiv": folder.arxiv,
+            "tables": {
+                artifact.id: _table(project, results, artifact) for artifact in artifacts if artifact.is_table
+            },
+            "figures": {
+                artifact.id: _figure(project, results, artifact)
+                for artifact in artifacts
+                if not artifact.is_table
+            },
+            "claims": [claim.as_dict() for claim in claims],
+            "kv_deviations": kv_deviations(results, paper),
+            "stale_runs": stale,
+            "runs": {"wanted": len(runs), "ended": sum(results.finished(run) for run in runs.values())},
+        }
+    document = {
+        "schema": 1,
+        "kind": "diff",
+        "scale": project.scale.id,
+        "comparable": project.scale.comparable,
+        "seeds": list(project.seeds),
+        "papers": papers,
+        "counts": _total(
+            STATUSES, (table["counts"] for entry in papers.values() for table in entry["tables"].values())
+        ),
+        "verdicts": _count(
+            VERDICTS, (claim["verdict"] for entry in papers.values() for claim in entry["claims"])
+        ),
+    }
+    document["check"] = {"failures": failures(document)}
+    document["check"]["passed"] = not document["check"]["failures"]
+    return document
+
+
+def _table(project: Project, results: Results, artifact: Artifact) -> dict[str, Any]:
+    grid = build_grid(project, results, artifact)
+    return {
+        "target": artifact.target,
+        "title": artifact.definition.title,
+        "cells": [cell.as_dict() for cell in grid.compared()],
+        "counts": grid.counts(),
+        "rank": rank_agreement(project, grid),
+        "provenance": provenance_of(
+            project, results, artifact.paper, project.trained_runs(artifact)
+        ).as_dict(),
+    }
+
+
+def _figure(project: Project, results: Results, artifact: Artifact) -> dict[str, Any]:
+    return {
+        "target": artifact.target,
+        "title": artifact.definition.title,
+        "provenance": provenance_of(
+            project, results, artifact.paper, project.trained_runs(artifact)
+        ).as_dict(),
+    }
+
+
+def kv_deviations(results: Results, paper: str) -> list[str]:
+    """Models whose measured KV cache is not what the closed form says: never right, whatever the paper prints."""
+    return [
+        f"{entry['id']}: measured {entry['measured_bytes']:,} bytes, formula {entry['formula_bytes']:,}"
+        for entry in results.kv_entries(paper)
+        if entry["measured_bytes"] != entry["formula_bytes"]
+    ]
+
+
+def _count(names: Iterable[str], found: Iterable[str]) -> dict[str, int]:
+    counts = dict.fromkeys(names, 0)
+    for name in found:
+        counts[name] += 1
+    return counts
+
+
+def _total(names: Iterable[str], many: Iterable[dict[str, int]]) -> dict[str, int]:
+    counts = dict.fromkeys(names, 0)
+    for one in many:
+        for name, number in one.items():
+            counts[name] += number
+    return counts
+
+
+def failures(document: dict[str, Any]) -> list[str]:
+    """What makes ``check`` fail, one line each.
+
+    At a comparable scale every printed cell must have been run and match; at a small scale every printed scale-free
+    cell must, and measured cells are not asked for. Everywhere: no contradicted claim among those that the scale
+    judges, and no measured KV cache that differs from its closed form.
+    """
+    lines = []
+    for paper in document["papers"].values():
+        for table in paper["tables"].values():
+            for cell in table["cells"]:
+                asked = cell["printed"] is not None and (cell["kind"] == "exact" or document["comparable"])
+                if asked and cell["status"] in (OFF, DIVERGED, NOT_RUN):
+                    detail = cell["reason"] or f"paper {cell['printed']}, ours {_short(cell['ours'])}"
+                    lines.append(
+                        f"{table['target']}: {cell['row']}, {cell['column']}: {cell['status']} ({detail})"
+                    )
+        lines += [f"KV cache of {line}" for line in paper["kv_deviations"]]
+        for claim in paper["claims"]:
+            scale_free = claim["needs_seeds"] == 0 and claim["verdict"] == CLAIM_NOT_RUN
+            if claim["verdict"] == CONTRADICTED or scale_free:
+                lines.append(f"claim {claim['id']}: {claim['verdict']} ({claim['reason']})")
+    return lines
+
+
+# --- Markdown ------------------------------------------------------------------------------------------------------
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"{value:,}" if abs(value) >= 10_000 else str(value)
+    return f"{value:.6g}" if is_number(value) else str(value)
+
+
+def _escape(text: Any) -> str:
+    return str(text).replace("|", "\\|").replace("\n", " ")
+
+
+def _row(*cells: Any) -> str:
+    return "| " + " | ".join(_escape(cell) for cell in cells) + " |"
+
+
+def scale_note(scale: str, comparable: bool) -> str:
+    """One sentence on what this scale may judge."""
+    if comparable:
+        return f"Scale {scale}: measured cells are set against the printed numbers."
+    return (
+        f"Scale {scale}: not a replication. Only scale-free cells (parameters, FLOPs, KV bytes, configuration, data shares) are "
+        "judged; losses and accuracies of small models are shown, never compared with the printed numbers."
+    )
+
+
+def counts_text(counts: dict[str, int]) -> str:
+    """``3 match, 1 off``: only what occurs."""
+    return ", ".join(f"{number} {name}" for name, number in counts.items() if number) or "none"
+
+
+def markdown(document: dict[str, Any]) -> str:
+    """diff.md: counts, failures, tables, rank agreement, claims, warnings."""
+    lines = [
+        "# Regenerated against printed numbers",
+        "",
+        scale_note(document["scale"], document["comparable"]),
+        "",
+    ]
+    lines += [
+        f"* Cells: {counts_text(document['counts'])}.",
+        f"* Claims: {counts_text(document['verdicts'])}.",
+    ]
+    lines += [f"* Seeds: {', '.join(map(str, document['seeds']))}.", ""]
+    failed = document["check"]["failures"]
+    lines += ["## Check", "", f"{len(failed)} failures." if failed else "Passed."]
+    lines += [""] * bool(failed) + [f"* {line}" for line in failed] + [""]
+    for paper_id, paper in document["papers"].items():
+        lines += [f"## {paper['title']} ({paper_id}, arXiv {paper['arxiv']})", ""]
+        lines += [f"{paper['runs']['ended']} of {paper['runs']['wanted']} runs have ended.", ""]
+        warnings = _paper_warnings(paper)
+        if warnings:
+            lines += ["### Warnings", "", *[f"* {line}" for line in warnings], ""]
+        for table_id, table in paper["tables"].items():
+            lines += _table_markdown(table_id, table)
+        if paper["claims"]:
+            lines += ["### Claims", "", _row("claim", "verdict", "reason"), "|---|---|---|"]
+            lines += [
+                _row(f"{claim['title']} (`{claim['id']}`)", claim["verdict"], claim["reason"])
+                for claim in paper["claims"]
+            ]
+            lines += [""]
+    return "\n".join(lines)
+
+
+def _paper_warnings(paper: dict[str, Any]) -> list[str]:
+    warnings = [f"KV cache of {line}" for line in paper["kv_deviations"]]
+    stale = paper["stale_runs"]
+    if stale:
+        shown = ", ".join(stale[:5]) + (", ..." if len(stale) > 5 else "")
+        warnings.append(f"{len(stale)} runs were trained by other training sources than today's: {shown}")
+    for kind in ("tables", "figures"):
+        for artifact in paper[kind].values():
+            warnings += [f"{artifact['target']}: {line}" for line in artifact["provenance"]["warnings"]]
+    return warnings
+
+
+def _table_markdown(table_id: str, table: dict[str, Any]) -> list[str]:
+    lines = [f"### {table_id}: {table['title']}", "", f"{counts_text(table['counts'])}.", ""]
+    printed = [cell for cell in table["cells"] if cell["printed"] is not None]
+    if printed:
+        lines += [
+            _row("row", "column", "paper", "ours", "delta", "tolerance", "rule", "status"),
+            "|---|---|--:|--:|--:|--:|---|---|",
+        ]
+        for cell in printed[:_SHOWN_PER_TABLE]:
+            status = cell["status"] + (f" ({cell['reason']})" if cell["reason"] else "")
+            lines.append(
+                _row(
+                    cell["row"],
+                    cell["column"],
+                    _short(cell["printed"]),
+                    _short(cell["ours"]),
+                    "–" if cell["delta"] is None else f"{cell['delta']:+.4g}",
+                    _short(cell["tolerance"]),
+                    cell["rule"] or "–",
+                    status,
+                )
+            )
+        lines.append("")
+    if len(printed) > _SHOWN_PER_TABLE:
+        lines += [f"{len(printed) - _SHOWN_PER_TABLE} more cells are in diff.json.", ""]
+    silent = len(table["cells"]) - len(printed)
+    if silent:
+        lines += [f"The paper prints no number for {silent} further cells.", ""]
+    for column, rank in table["rank"].items():
+        lines += [f"Rank agreement, {column}: {rank_text(rank)}", ""]
+    return lines
+
+
+def rank_text(rank: dict[str, Any]) -> str:
+    """The rank agreement of one column in a sentence or two."""
+    best = "the same row is best" if rank["same_best"] else f"best here: {', '.join(rank['best_ours'])}"
+    text = f"{best} (paper: {', '.join(rank['best_printed'])}; {rank['rows']} rows)"
+    if rank["improvements"]:
+        text += f"; sign of the difference from the baseline kept in {rank['improvements_kept']} of {rank['improvements']} rows"
+        if rank["improvements_lost"]:
+            text += f" (not in {', '.join(rank['improvements_lost'])})"
+    if rank["kendall_tau"] is not None:
+        text += f"; Kendall's tau {rank['kendall_tau']:+.2f}"
+    return f"{text}. For information, not a verdict."

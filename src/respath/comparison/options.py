@@ -1,0 +1,46 @@
+"""Command-line options that comparison and reports share: the project, its dials, and where results lie."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from respath.comparison.results import Results
+from respath.config.documents import load_yaml
+from respath.config.project import Project, find_root
+from respath.errors import UserError
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add --project-root, --config, --scale, --results and --debug."""
+    parser.add_argument(
+        "--project-root", type=Path, help="folder with papers/ and scales/ (default: found from here)"
+    )
+    parser.add_argument(
+        "--config", help='JSON object of dials that win over config.yaml, e.g. \'{"scale": "mini"}\''
+    )
+    parser.add_argument("--scale", help="short for --config '{\"scale\": ...}'")
+    parser.add_argument("--results", type=Path, help="folder of results (default: results/ in the project)")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+
+
+def open_project(options: argparse.Namespace) -> tuple[Project, Results]:
+    """The project and its results as the options say. Raises UserError for a --config that is no JSON object."""
+    root = options.project_root.resolve() if options.project_root else find_root()
+    dials: dict = {}
+    if options.config:
+        try:
+            dials = json.loads(options.config)
+        except json.JSONDecodeError as error:
+            raise UserError(
+                f'--config: not valid JSON ({error}); write it as \'{{"scale": "smoke"}}\''
+            ) from None
+        if not isinstance(dials, dict):
+            raise UserError(f"--config: expects a JSON object, got {type(dials).__name__}")
+    if options.scale:
+        dials["scale"] = options.scale
+    path = root / "config.yaml"
+    base = load_yaml(path) if path.exists() else {}
+    project = Project(root, {**(base or {}), **dials})
+    return project, Results(project, options.results)

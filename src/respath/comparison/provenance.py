@@ -1,0 +1,121 @@
+"""Where a table's numbers come from: what its runs recorded, and warnings where they do not belong together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from respath.comparison.results import Results
+from respath.config.project import Project, Run
+
+
+@dataclasses.dataclass(frozen=True)
+class Provenance:
+    """What the runs behind an artifact recorded. Hashes are shortened to what a reader can compare by eye.
+
+    ``commits``: commits of the training runs (``+`` marks uncommitted changes), never today's; empty when no run is there
+    or none ran in a git checkout. ``present`` of ``wanted`` runs have ended.
+    """
+
+    scale: str
+    seeds: tuple[int, ...]
+    specs: tuple[str, ...]
+    commits: tuple[str, ...]
+    manifests: tuple[str, ...]
+    present: int
+    wanted: int
+    stand_in: bool
+    data_note: str
+    warnings: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in dataclasses.asdict(self).items()
+        }
+
+
+def _ordered(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+def run_commit(record: dict[str, Any]) -> str | None:
+    """Commit that a run recorded, twelve digits, with ``+`` when its sources had uncommitted changes."""
+    commit = record.get("provenance", {}).get("commit")
+    return f"{commit[:12]}{'+' if record['provenance'].get('dirty') else ''}" if commit else None
+
+
+def sources_today() -> str | None:
+    """Hash of today's training sources, to tell runs of older code; None when the trainer is not installed."""
+    try:
+        from respath.training.provenance import sources_hash
+    except ImportError:
+        return None
+    return sources_hash()
+
+
+def provenance_of(project: Project, results: Results, paper: str, runs: Iterable[Run]) -> Provenance:
+    """Provenance of an artifact from its runs (all seeds, finished or not)."""
+    runs = list(runs)
+    records = {run.id: record for run in runs if (record := results.train(run.id)) is not None}
+    manifest = results.manifest(paper)
+    return Provenance(
+        scale=project.scale.id,
+        seeds=tuple(project.seeds),
+        # The last eight digits of a run id are the hash of its spec; seeds are part of the spec.
+        specs=_ordered(run.id.rsplit("-", 1)[1] for run in runs),
+        commits=_ordered(commit for record in records.values() if (commit := run_commit(record))),
+        manifests=_ordered(
+            hash_[:12] for record in records.values() if (hash_ := record.get("manifest_sha256"))
+        ),
+        present=len(records),
+        wanted=len(runs),
+        stand_in=bool(manifest and manifest.get("stand_in")),
+        data_note=str((manifest or {}).get("note") or ""),
+        warnings=tuple(_warnings(results, runs, records)),
+    )
+
+
+def _warnings(results: Results, runs: list[Run], records: dict[str, dict[str, Any]]) -> list[str]:
+    """What a reader must know before trusting the table. Nothing here depends on today's sources (see ``stale_runs``)."""
+    warnings = []
+    manifests = _ordered(record.get("manifest_sha256", "") for record in records.values())
+    if len(manifests) > 1:
+        warnings.append(
+            f"its runs saw {len(manifests)} different token manifests: {', '.join(m[:12] or 'none' for m in manifests)}"
+        )
+    sources = _ordered(
+        str(record.get("provenance", {}).get("sources_sha256"))[:12] for record in records.values()
+    )
+    if len(sources) > 1:
+        warnings.append(
+            f"its runs were trained by {len(sources)} different versions of the training sources: {', '.join(sources)}"
+        )
+    dirty = [run for run, record in records.items() if record.get("provenance", {}).get("dirty")]
+    if dirty:
+        warnings.append(f"{len(dirty)} of {len(records)} runs were trained with uncommitted changes")
+    for run in runs:
+        record, loss = records.get(run.id), results.loss(run.id)
+        if record is None or loss is None:
+            continue
+        trained, evaluated = record.get("weights", {}).get("sha256"), loss.get("weights_sha256")
+        if trained and evaluated and trained != evaluated:
+            warnings.append(f"{run.id}: evaluated weights are not those of its training")
+        trained, evaluated = record.get("manifest_sha256"), loss.get("manifest_sha256")
+        if trained and evaluated and trained != evaluated:
+            warnings.append(f"{run.id}: evaluated on another token manifest than it was trained on")
+    return warnings
+
+
+def stale_runs(results: Results, runs: Iterable[Run]) -> list[str]:
+    """Ids of ended runs whose recorded training sources differ from today's."""
+    today = sources_today()
+    stale = []
+    for run in runs:
+        record = results.train(run.id)
+        recorded = (record or {}).get("provenance", {}).get("sources_sha256")
+        if today and recorded and recorded != today:
+            stale.append(run.id)
+    return stale

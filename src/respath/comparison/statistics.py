@@ -1,0 +1,54 @@
+"""Means, standard errors and t intervals over a handful of seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+#: Two-sided confidence of every interval, and the power at which an effect counts as detectable.
+CONFIDENCE, POWER = 0.95, 0.80
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """t interval of a mean: ``low`` to ``high`` at CONFIDENCE, from ``n`` values.
+
+    ``detectable``: the smallest distance from a bound at which an interval of this many values, with this spread, would
+    clear the bound with probability POWER: (t(0.975) + t(0.80)) standard errors.
+    """
+
+    mean: float
+    stderr: float
+    low: float
+    high: float
+    n: int
+    detectable: float
+
+
+def mean(values: Sequence[float]) -> float:
+    """Arithmetic mean. Raises ValueError for no values."""
+    if not values:
+        raise ValueError("the mean of no values")
+    return math.fsum(values) / len(values)
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Standard error of the mean (n - 1 in the variance); None for fewer than two values."""
+    n = len(values)
+    if n < 2:
+        return None
+    centre = mean(values)
+    return math.sqrt(math.fsum((v - centre) ** 2 for v in values) / (n - 1) / n)
+
+
+def t_interval(values: Sequence[float]) -> Interval:
+    """t interval of the mean of two or more values. Raises ValueError for fewer: one seed has no spread."""
+    if len(values) < 2:
+        raise ValueError(f"an interval needs at least two values, got {len(values)}")
+    from scipy.stats import t  # heavy, and only claims need it
+
+    n, centre, stderr = len(values), mean(values), standard_error(values)
+    half = float(t.ppf(0.5 + CONFIDENCE / 2, n - 1)) * stderr
+    detectable = half + float(t.ppf(POWER, n - 1)) * stderr
+    return Interval(centre, stderr, centre - half, centre + half, n, detectable)
