@@ -98,7 +98,7 @@ def parameter_saving(
             paper, left.size, right.variant, "paper" if project.scale.id == "paper" else "scale"
         )
         if account is None:
-            return missing(f"{results.path('accounts', f'{paper}.json')} has no {left.size}/{right.variant}")
+            return missing(f"{results.accounts_path(paper)} has no {left.size}/{right.variant}")
         parameters.append(account["parameters"]["total"])
         left_losses.append(readings[0].value)
         right_losses.append(readings[1].value)

@@ -156,7 +156,7 @@ def read_exact(
     else:
         data = results.account(paper, request.size, request.variant, "paper" if scale == "paper" else "scale")
         if data is None:
-            return missing(f"{results.path('accounts', f'{paper}.json')} has no {where}")
+            return missing(f"{results.accounts_path(paper)} has no {where}")
     value, unknown = _dig(data, path)
     if unknown:
         raise UserError(f"papers/{paper}/tables.yaml: metric {metric!r} of {where}: unknown{unknown}")

@@ -71,8 +71,12 @@ class Results:
 
     def account(self, paper: str, size: str, variant: str, scale: str = "paper") -> dict[str, Any] | None:
         """Parameters, FLOPs and KV bytes of (size, variant): ``paper`` for the paper's own shape, ``scale`` for this scale's."""
-        data = self._file("accounts", "accounts", f"{paper}.json")
+        data = self._file("accounts", "accounts", f"{paper}-{self.project.scale.id}.json")
         return (data or {}).get("entries", {}).get(f"{size}/{variant}", {}).get(scale)
+
+    def accounts_path(self, paper: str) -> str:
+        """Where the accounts of a paper at this scale are, or will be."""
+        return self.path("accounts", f"{paper}-{self.project.scale.id}.json")
 
     def kv(self, paper: str, size: str, variant: str) -> dict[str, Any] | None:
         """The KV cache of (size, variant) as measured on the real cache object."""

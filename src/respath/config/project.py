@@ -437,7 +437,7 @@ class Project:
         """Which kinds of result an artifact reads: loss, lm, train, account, kv, spec, launch, sample."""
         definition = artifact.definition
         if not isinstance(definition, Table):
-            return {"train", "loss"} if definition.kind == "scaling" else {"train"}
+            return {"train", "loss", "account"} if definition.kind == "scaling" else {"train"}
         cells = (self.cell_request(definition, row, column)[0] for row in definition.rows for column in definition.columns)
         return {metric.split(".")[0] for metric in cells if metric}
 
