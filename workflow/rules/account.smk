@@ -3,12 +3,10 @@
 
 rule account:
     "Parameters, FLOPs and KV bytes of every model that a paper's tables and claims name."
-    input:
-        code=code("accounting", "config"),
-        papers=lambda w: definition_files(w.paper),
-        scales=[f"scales/{SCALE}.yaml", "scales/paper.yaml"],
     output:
         "results/accounts/{paper}-{scale}.json",
+    params:
+        definition=lambda w: fingerprint(w.paper, "src/respath/accounting", "src/respath/config"),
     log:
         "logs/account/{paper}-{scale}.log",
     conda:
@@ -23,11 +21,10 @@ rule account:
 
 rule measure_kv:
     "Bytes of the real cache object after a prefill, beside the formula."
-    input:
-        code=code("accounting", "model"),
-        papers=lambda w: definition_files(w.paper),
     output:
         "results/kv/{paper}.json",
+    params:
+        definition=lambda w: fingerprint(w.paper, "src/respath/accounting", "src/respath/model"),
     log:
         "logs/measure_kv/{paper}.log",
     conda:

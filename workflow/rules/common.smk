@@ -1,4 +1,6 @@
 # The project read once at parse time, and the input functions of the rules. No torch here: a dry run stays under 2 s.
+import functools
+import hashlib
 import os
 import re
 import subprocess
@@ -12,7 +14,7 @@ from snakemake.exceptions import WorkflowError
 from respath.config.model import identity
 from respath.config.project import Project
 from respath.config.run import sample_id, tokenizer_id, tokens_id
-from respath.data.fetch import source_ids
+from respath.data.catalogue import source_ids
 from respath.errors import UserError
 from respath.files import canonical_json
 
@@ -25,15 +27,15 @@ def read_project():
         raise WorkflowError("\n".join(error.lines)) from None
 
 
-def environment():
-    """Shell prefix: our sources on the path, and the Python that runs Snakemake unless an environment is deployed."""
-    settings = getattr(workflow, "deployment_settings", None)
-    deployed = bool(getattr(settings, "deployment_method", None))
-    lines = [f"export PYTHONPATH={workflow.basedir}/src:${{PYTHONPATH:-}} RESPATH_ROOT={workflow.basedir}"]
-    if not deployed:
-        lines.append(f"export PATH={Path(sys.executable).parent}:$PATH")
-    return "; ".join(lines) + "; "
+def export_environment():
+    """Jobs find our sources, and the Python that runs Snakemake; an environment activated for a job still comes first."""
+    sources = f"{workflow.basedir}/src"
+    os.environ["PYTHONPATH"] = os.pathsep.join([sources, *filter(None, [os.environ.get("PYTHONPATH")])])
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    os.environ["RESPATH_ROOT"] = str(workflow.basedir)
 
+
+export_environment()
 
 PROJECT = read_project()
 SCALE = PROJECT.config.scale
@@ -56,9 +58,6 @@ DEMO = [
     if "resformer" in PAPERS
 ]
 
-shell.prefix(environment())
-
-
 def either(names):
     """A wildcard pattern of known names (of none: a pattern that matches nothing)."""
     return "|".join(sorted(map(re.escape, names))) or "(?!)"
@@ -80,9 +79,19 @@ wildcard_constraints:
     figure=either({artifact.id for artifact in PROJECT.artifacts() if not artifact.is_table}),
 
 
-def code(*folders):
-    """Library files whose content decides a cheap rule's output (never listed for training)."""
-    return sorted(str(path) for folder in folders for path in Path(f"src/respath/{folder}").rglob("*.py"))
+@functools.cache
+def fingerprint(paper, *folders):
+    """Hash of the files that decide a cheap rule's output: the paper's own, and the library's (never for training).
+
+    A parameter, not inputs: an edit renders again, and a dry run still shows what a table is made of.
+    """
+    files = [*definition_files(paper), f"scales/{SCALE}.yaml", "scales/paper.yaml"]
+    files += sorted(str(path) for folder in folders for path in Path(folder).rglob("*") if path.is_file())
+    digest = hashlib.sha256()
+    for name in files:
+        if "__pycache__" not in name:
+            digest.update(name.encode() + b"\0" + Path(name).read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def manifest_of(run):
@@ -161,8 +170,7 @@ def banner():
 def summary():
     """Where the tables are, and how many cells match."""
     command = [sys.executable, "-m", "respath.cli", "diff", "--brief", "--scale", SCALE]
-    env = {**os.environ, "PYTHONPATH": f"{workflow.basedir}/src", "RESPATH_ROOT": str(workflow.basedir)}
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True)
     return (done.stdout or done.stderr).rstrip()
 
 

@@ -52,7 +52,7 @@ rule evaluate_lm:
     "lm-eval of one run, zero-shot, with lm-eval's own task definitions."
     input:
         train="results/runs/{run}/train.json",
-        items=lambda w: ancient(f"results/eval_items/{RUNS[w.run].paper}/items.json"),
+        questions=lambda w: ancient(f"results/eval_items/{RUNS[w.run].paper}/items.json"),
         tokenizer=lambda w: ancient(tokenizer_of(w.run)),
     output:
         "results/evals/{run}/lm.json",
@@ -72,4 +72,4 @@ rule evaluate_lm:
     shell:
         "python -m respath.evaluation.lm --train {input.train:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --tokenizer {input.tokenizer:q}"
-        " --items {input.items:q} --limit {params.limit} --out {output:q} > {log:q} 2>&1"
+        " --items {input.questions:q} --limit {params.limit} --out {output:q} > {log:q} 2>&1"

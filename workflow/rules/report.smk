@@ -1,6 +1,9 @@
 # Tables, figures, pages, and the comparison with the printed numbers. Nothing here starts a training by itself.
 
 
+REPORT_CODE = ("src/respath/reporting", "src/respath/comparison", "reports/templates")
+
+
 def artifact_of(w):
     """The artifact behind a report path."""
     return PROJECT.artifact(f"{w.paper}_{w.get('table') or w.get('figure')}")
@@ -9,10 +12,7 @@ def artifact_of(w):
 rule table:
     "Render one table as CSV, LaTeX and Markdown, each cell beside the printed one."
     input:
-        results=lambda w: results_of(artifact_of(w)),
-        papers=lambda w: definition_files(w.paper),
-        code=code("reporting", "comparison"),
-        templates=sorted(str(p) for p in Path("reports/templates").glob("*")),
+        lambda w: results_of(artifact_of(w)),
     output:
         csv=report(
             "reports/out/{scale}/{paper}/{table}.csv",
@@ -25,6 +25,7 @@ rule table:
     params:
         config=CONFIG,
         out=subpath(output.csv, parent=True),
+        definition=lambda w: fingerprint(w.paper, *REPORT_CODE),
     log:
         "logs/table/{scale}-{paper}-{table}.log",
     conda:
@@ -38,9 +39,7 @@ rule table:
 rule figure:
     "Draw one figure as CSV, PDF and PNG."
     input:
-        results=lambda w: results_of(artifact_of(w)),
-        papers=lambda w: definition_files(w.paper),
-        code=code("reporting", "comparison"),
+        lambda w: results_of(artifact_of(w)),
     output:
         csv="reports/out/{scale}/{paper}/{figure}.csv",
         pdf="reports/out/{scale}/{paper}/{figure}.pdf",
@@ -53,6 +52,7 @@ rule figure:
     params:
         config=CONFIG,
         out=subpath(output.csv, parent=True),
+        definition=lambda w: fingerprint(w.paper, *REPORT_CODE),
     log:
         "logs/figure/{scale}-{paper}-{figure}.log",
     conda:
@@ -68,13 +68,12 @@ rule figure:
 rule page:
     "One HTML page with all tables, figures and claims of a paper."
     input:
-        rendered=lambda w: [f for a in PROJECT.artifacts(w.paper) for f in rendered(a)],
-        papers=lambda w: definition_files(w.paper),
-        code=code("reporting", "comparison"),
+        lambda w: [f for a in PROJECT.artifacts(w.paper) for f in rendered(a)],
     output:
         report("reports/out/{scale}/{paper}/index.html", caption="../report/page.rst", category="{paper}"),
     params:
         config=CONFIG,
+        definition=lambda w: fingerprint(w.paper, *REPORT_CODE),
     log:
         "logs/page/{scale}-{paper}.log",
     conda:

@@ -41,7 +41,7 @@ _Loader.add_implicit_resolver(
 class Document(BaseModel):
     """Base of every typed document: unknown keys are refused, numbers are not strings, instances are frozen."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 Model = TypeVar("Model", bound=BaseModel)

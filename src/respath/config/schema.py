@@ -6,13 +6,17 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import inspect
 import json
 import sys
+import textwrap
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from respath.config import paper
+from respath.config.documents import Document
 from respath.config.project import find_root
 from respath.errors import CheckFailed, guard
 from respath.files import write_text
@@ -26,6 +30,39 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "scale": paper.Scale,
     "corpora": paper.Corpora,
 }
+
+
+def descriptions(model: type[BaseModel]) -> dict[str, str]:
+    """What the string below each field says.
+
+    Read from the source here, and not by pydantic at class creation, which would cost every dry run a third of a second.
+    """
+    body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0].body
+    found = {}
+    for field, text in zip(body, body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            found[field.target.id] = " ".join(str(text.value.value).split())
+    return found
+
+
+def _described(schema: dict, models: dict[str, type[BaseModel]]) -> dict:
+    """Add the descriptions to a model's JSON schema and to those that it refers to."""
+    for name, part in [(schema.get("title", ""), schema), *schema.get("$defs", {}).items()]:
+        if name in models:
+            for field, text in descriptions(models[name]).items():
+                if field in part.get("properties", {}):
+                    part["properties"][field]["description"] = text
+    return schema
+
+
+def _documents() -> dict[str, type[BaseModel]]:
+    """Every typed document by class name."""
+    found, queue = {}, [Document]
+    while queue:
+        for model in queue.pop().__subclasses__():
+            found[model.__name__] = model
+            queue.append(model)
+    return found
 
 
 def _rows(model: type[BaseModel], prefix: str = "") -> list[str]:
@@ -46,7 +83,7 @@ def _rows(model: type[BaseModel], prefix: str = "") -> list[str]:
             else:
                 shown.append({"null": "`null`", "object": "mapping"}.get(option.get("type"), option.get("type", "")))
         default = json.dumps(field.get_default(call_default_factory=True))
-        rows.append(f"| `{prefix}{name}` | {', '.join(shown)} | `{default}` | {field.description} |")
+        rows.append(f"| `{prefix}{name}` | {', '.join(shown)} | `{default}` | {descriptions(model)[name]} |")
     return rows
 
 
@@ -54,7 +91,8 @@ def generated(root: Path) -> dict[Path, str]:
     """Every generated file with its text."""
     files = {}
     for name, model in SCHEMAS.items():
-        schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
+        body = _described(model.model_json_schema(), _documents())
+        schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **body}
         files[root / f"workflow/schemas/{name}.schema.json"] = json.dumps(schema, indent=2, sort_keys=True) + "\n"
     files[root / "docs/config.md"] = "\n".join(
         [
