@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,8 +53,7 @@ def _checked(task: str, schema: str, pairs: Iterator[tuple[str, Row]]) -> list[R
 
 def _lines(path: Path) -> Iterator[tuple[str, Row]]:
     """Rows of a JSON-lines file, plain or gzip."""
-    opened = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")
-    with opened as stream:
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
         try:
             for number, line in enumerate(stream, 1):
                 if line.strip():
@@ -244,7 +243,7 @@ def from_hub(name: str, task: Task) -> Items:
 class Collection:
     """Where the items of a suite are taken from, in order."""
 
-    def __init__(self, source: str, location: Path | None, allow_hub: bool, cache: Path, known: Catalogue):
+    def __init__(self, source: str, location: Path | None, allow_hub: bool, cache: Path | None, known: Catalogue):
         if source not in SOURCES:
             raise UserError(f"--source {source!r} is not one of {', '.join(SOURCES)}")
         if location is not None and not location.is_dir():
@@ -286,9 +285,12 @@ class Collection:
         return f"needs hub or local file ({files})"
 
 
-def collect(suite: str, collection: Collection, out: Path) -> dict:
-    """Write one JSONL file per task beside ``out``, then ``out`` itself; returns its content."""
-    tasks = collection.known.suite(suite)
+def collect(suite: str, collection: Collection, out: Path, names: Sequence[str] = ()) -> dict:
+    """Write one JSONL file per task beside ``out``, then ``out`` itself; returns its content.
+
+    ``names``: the tasks; those of the suite when none are given.
+    """
+    tasks = collection.known.select(suite, names)
     record: dict[str, dict] = {}
     for name, task in tasks.items():
         found = collection.items(name, task)
@@ -327,16 +329,18 @@ def collect(suite: str, collection: Collection, out: Path) -> dict:
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="respath.evaluation.items", description=__doc__.splitlines()[0])
-    parser.add_argument("--suite", required=True)
+    parser.add_argument("--suite", required=True, help="name of the suite, or of the paper that lists --tasks")
+    parser.add_argument("--tasks", nargs="*", default=[], help="tasks instead of those of the suite")
     parser.add_argument("--source", default="auto", help="auto (local, wheel, hub in this order), local, wheel or hub")
-    parser.add_argument("--location", type=Path, help="folder of your own evaluation files")
+    parser.add_argument("--location", default="", help="folder of your own evaluation files")
     parser.add_argument("--allow-hub", action="store_true", help="auto may ask the hub for what is found nowhere else")
-    parser.add_argument("--cache", type=Path, default=Path(".cache"), help="folder of downloaded wheels")
+    parser.add_argument("--cache", type=Path, help="folder of downloaded wheels (default: the project's)")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     given = parser.parse_args(arguments)
-    collection = Collection(given.source, given.location, given.allow_hub, given.cache, catalogue())
-    content = collect(given.suite, collection, given.out)
+    location = Path(given.location) if given.location else None
+    collection = Collection(given.source, location, given.allow_hub, given.cache, catalogue())
+    content = collect(given.suite, collection, given.out, given.tasks)
     for name, entry in content["tasks"].items():
         if entry["status"] == "done":
             print(f"{name}: {entry['items']} {entry['split']} items from {entry['source']}")

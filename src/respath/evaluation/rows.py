@@ -12,11 +12,13 @@ _QUESTION = re.compile(r"^Question: (.*)\nAnswer:$", re.DOTALL)
 
 
 def _text(row: Row, key: str) -> str:
-    """A string field. ValueError names the key."""
+    """A string field. ValueError or TypeError names the key."""
+    if not isinstance(row, dict):
+        raise TypeError("not a JSON object")
     if key not in row:
         raise ValueError(f"key {key!r} is missing")
     if not isinstance(row[key], str):
-        raise ValueError(f"{key!r} is not text but {type(row[key]).__name__}")
+        raise TypeError(f"{key!r} is not text but {type(row[key]).__name__}")
     return row[key]
 
 
@@ -164,8 +166,6 @@ def convert(schema: str, rows: Iterable[tuple[str, Row]]) -> tuple[list[Row], li
     function, good, bad = SCHEMAS[schema], [], []
     for where, row in rows:
         try:
-            if not isinstance(row, dict):
-                raise ValueError("not a JSON object")
             good.append(function(row))
         except (ValueError, TypeError, AttributeError) as error:
             bad.append(f"{where}: {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +77,15 @@ class Catalogue(Document):
     suites: dict[str, tuple[str, ...]]
     tasks: dict[str, Task]
 
-    def suite(self, name: str) -> dict[str, Task]:
-        """Tasks of a suite, in order. UserError with did-you-mean for an unknown one."""
-        if name not in self.suites:
-            raise UserError(f"evaluation suite {name!r} is not known{did_you_mean(name, self.suites)}")
-        return {task: self.tasks[task] for task in self.suites[name]}
+    def select(self, suite: str, names: Sequence[str] = ()) -> dict[str, Task]:
+        """Tasks by name (a paper lists its own), or those of a suite. UserError with did-you-mean for unknown ones."""
+        if not names and suite not in self.suites:
+            raise UserError(f"evaluation suite {suite!r} is not known{did_you_mean(suite, self.suites)}")
+        names = names or self.suites[suite]
+        unknown = [name for name in names if name not in self.tasks]
+        if unknown:
+            raise UserError([f"evaluation task {name!r} is not known{did_you_mean(name, self.tasks)}" for name in unknown])
+        return {name: self.tasks[name] for name in names}
 
     @model_validator(mode="after")
     def _tasks_exist(self):

@@ -1,0 +1,219 @@
+"""lm-eval's tasks on a trained run, zero-shot, with lm-eval's own definitions and metrics on local items.
+
+``python -m respath.evaluation.lm --train results/runs/RUN/train.json --checkpoints checkpoints/RUN --tokenizer
+tokenizer.json --items results/eval_items/resformer/items.json --limit 32 --out results/evals/RUN/lm.json``
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from respath.errors import UserError, guard
+from respath.evaluation.suites import definitions_folder, lm_eval_version
+from respath.evaluation.weights import chosen_device, load_trained, read_train
+from respath.files import read_json, sha256_file, write_json, write_text
+
+SCHEMA = 1
+
+
+def read_items(path: Path) -> dict[str, Any]:
+    """items.json with every task file present and unchanged. UserError otherwise, all problems at once."""
+    items = read_json(path)
+    if not isinstance(items, dict) or items.get("kind") != "eval_items":
+        raise UserError(f"{path}: not an items.json; make one with python -m respath.evaluation.items")
+    problems = []
+    for name, entry in items["tasks"].items():
+        if entry["status"] != "done":
+            continue
+        file = path.parent / entry["file"]
+        if not file.is_file():
+            problems.append(f"{file}: items of task {name} are missing; delete {path} and collect them again")
+        elif sha256_file(file) != entry["sha256"]:
+            problems.append(f"{file}: differs from the hash in {path}; delete both and collect the items again")
+    if problems:
+        raise UserError(problems)
+    return items
+
+
+def override(name: str, entry: dict[str, Any], data: Path) -> str:
+    """A task file that includes lm-eval's own and replaces its data, nothing else. YAML (JSON is a subset of it)."""
+    others = dict.fromkeys(("training_split", "validation_split", "test_split", "fewshot_split"))
+    return json.dumps(
+        {
+            "include": str(definitions_folder() / entry["definition"]),
+            "task": name,
+            "dataset_path": "json",
+            "dataset_name": None,
+            "dataset_kwargs": {"data_files": {entry["split"]: str(data)}},
+            **others,
+            f"{entry['split']}_split": entry["split"],
+            "num_fewshot": 0,
+        },
+        indent=1,
+    )
+
+
+def stay_offline(cache: Path) -> None:
+    """Point the data-set libraries at a private cache and away from the network; they read this when imported."""
+    os.environ.update(
+        HF_HUB_OFFLINE="1",
+        HF_DATASETS_OFFLINE="1",
+        HF_HOME=str(cache),
+        HF_DATASETS_CACHE=str(cache / "datasets"),
+        HF_DATASETS_DISABLE_PROGRESS_BARS="1",
+        TOKENIZERS_PARALLELISM="false",
+    )
+
+
+def _metrics(results: dict[str, Any], samples: list[dict[str, Any]]) -> dict[str, float]:
+    """lm-eval's metrics of one task, without its filter suffix, and its standard error of those that are means."""
+    from lm_eval.api.metrics import mean_stderr
+
+    found = {
+        key.removesuffix(",none"): float(value)
+        for key, value in results.items()
+        if key.endswith(",none") and isinstance(value, int | float)
+    }
+    # lm-eval couples standard errors to the bootstrap of perplexities, which takes minutes: its own closed form
+    # for means is called directly.
+    for name in ("acc", "acc_norm"):
+        if name in found and len(samples) > 1:
+            found[f"{name}_stderr"] = float(mean_stderr([sample[name] for sample in samples]))
+    return dict(sorted(found.items()))
+
+
+def evaluate_tasks(make_lm: Callable[[], Any], items_path: Path, limit: int | None) -> dict[str, dict[str, Any]]:
+    """Entry per task of ``items_path``: metrics on its first ``limit`` items (all when None), or why it was not run.
+
+    ``make_lm`` builds the language model; it is called once lm-eval may be imported.
+    """
+    items = read_items(items_path)
+    ready = {name: entry for name, entry in items["tasks"].items() if entry["status"] == "done"}
+    outcome: dict[str, dict[str, Any]] = {
+        name: {"status": "not run", "reason": entry["reason"]}
+        for name, entry in items["tasks"].items()
+        if entry["status"] != "done"
+    }
+    if not ready:
+        return outcome
+    lm_eval_version()
+    with tempfile.TemporaryDirectory(prefix="respath-lm-eval-") as folder:
+        work = Path(folder)
+        stay_offline(work / "cache")
+        for name, entry in ready.items():
+            # lm-eval's own limit is applied after the whole data set was read and converted; the first rows of the
+            # file are the same items.
+            data = work / f"{name}.jsonl"
+            with (items_path.parent / entry["file"]).open(encoding="utf-8") as stream:
+                write_text(data, "".join(itertools.islice(stream, limit)))
+            write_text(work / "tasks" / f"{name}.yaml", override(name, entry, data))
+        try:
+            from lm_eval.evaluator import evaluate
+            from lm_eval.tasks import TaskManager
+        except ImportError as error:
+            raise UserError(f"lm-eval cannot be imported ({error}); install it with `pip install lm-eval`") from None
+        logging.getLogger("lm_eval").setLevel(logging.ERROR)
+        manager = TaskManager(include_path=str(work / "tasks"), include_defaults=False)
+        # evaluate() rather than simple_evaluate(), which asks git, pip and the compilers for their versions.
+        results = evaluate(make_lm(), manager.load(list(ready)), bootstrap_iters=0, log_samples=True)
+    for name, entry in ready.items():
+        outcome[name] = {
+            "status": "done",
+            "source": entry["source"],
+            "split": entry["split"],
+            "items": len(results["samples"][name]),
+            "items_sha256": entry["sha256"],
+            "version": results["versions"][name],
+            "metrics": _metrics(results["results"][name], results["samples"][name]),
+        }
+    return outcome
+
+
+def evaluate_run(
+    train_json: Path, checkpoints: Path, tokenizer: Path, items: Path, limit: int | None, device: str = "cpu"
+) -> dict[str, Any]:
+    """Content of lm.json for one run."""
+    record = read_train(train_json)
+    known = read_items(items)
+    content = {
+        "schema": SCHEMA,
+        "kind": "lm_eval",
+        "run": record["run"],
+        "suite": known["suite"],
+        "limit": limit,
+        "lm_eval_version": lm_eval_version(),
+    }
+    if record["status"] == "diverged":
+        return {**content, "status": "diverged", "tasks": {name: {"status": "diverged"} for name in known["tasks"]}}
+    counts: dict[str, int] = {}
+    made = []
+
+    def make_lm():
+        from respath.evaluation.harness import RespathLM
+
+        model, spec = load_trained(train_json, checkpoints, device)
+        encode, decode, eos_id = text_codec(tokenizer)
+        made.append(RespathLM(model, encode, decode, eos_id, spec.recipe.context, device))
+        return made[0]
+
+    tasks = evaluate_tasks(make_lm, items, limit)
+    if made:
+        found = made[0].counts
+        counts = {"requests": found.requests, "truncated": found.truncated, "windowed": found.windowed}
+        content["context"] = made[0].context
+    return {**content, "status": "done", "tasks": tasks, "counts": counts, "weights_sha256": record["weights"]["sha256"]}
+
+
+def text_codec(tokenizer: Path) -> tuple[Callable[[str], list[int]], Callable[[list[int]], str], int]:
+    """Encode, decode and end-of-document id of a tokenizer.json."""
+    from respath.data.tokenizer import end_id, load
+
+    loaded = load(tokenizer)
+    return lambda text: loaded.encode(text, add_special_tokens=False).ids, loaded.decode, end_id(loaded)
+
+
+def _limit(text: str) -> int | None:
+    if text == "none":
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a positive number nor none")
+    return number
+
+
+@guard
+def main(arguments: list[str] | None = None) -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="respath.evaluation.lm", description=__doc__.splitlines()[0])
+    parser.add_argument("--train", type=Path, required=True)
+    parser.add_argument("--checkpoints", type=Path, required=True, help="checkpoint folder of this run")
+    parser.add_argument("--tokenizer", type=Path, required=True, help="tokenizer.json")
+    parser.add_argument("--items", type=Path, required=True, help="items.json of respath.evaluation.items")
+    parser.add_argument("--limit", type=_limit, required=True, help="first items per task, or none for all")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    given = parser.parse_args(arguments)
+    device = chosen_device(given.device)
+    content = evaluate_run(given.train, given.checkpoints, given.tokenizer, given.items, given.limit, device)
+    write_json(given.out, content)
+    for name, entry in content["tasks"].items():
+        shown = ", ".join(f"{key} {value:.4g}" for key, value in entry.get("metrics", {}).items())
+        print(f"{name}: {shown or entry['status']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""Validation loss and bits per byte of a trained run, per domain, on the frozen packed rows of its token store.
+
+``python -m respath.evaluation.loss --train results/runs/RUN/train.json --tokens results/tokens/ID/manifest.json
+--checkpoints checkpoints/RUN --sequences 1000 --out results/evals/RUN/loss.json``
+
+Forward and cross entropy both run in float32 with the float32 master weights, whatever the run was trained in: variants
+differ by a few thousandths of a nat, and rounding to bf16 would add noise of that size. Means are taken in float64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from respath.errors import UserError, guard
+from respath.evaluation.weights import chosen_device, load_trained, read_train
+from respath.files import sha256_file, write_json
+
+if TYPE_CHECKING:
+    import torch
+
+SCHEMA = 1
+#: Tokens that one forward pass reads, by device.
+TOKENS = {"cpu": 1 << 12, "other": 1 << 16}
+
+
+def token_losses(model: torch.nn.Module, rows: np.ndarray, device: str = "cpu") -> np.ndarray:
+    """Cross entropy in nats of every target: rows (n, context) int64 -> (n, context - 1) float64.
+
+    Target t is token t + 1, predicted from tokens 0..t of its own row: positions run across documents, the end of a
+    document is a target like any other (ResFormer's packing; HF's loss shift).
+    """
+    import torch
+
+    from respath.model.loss import next_token_loss
+
+    step = max(1, TOKENS.get(device.split(":")[0], TOKENS["other"]) // rows.shape[1])
+    with torch.inference_mode():
+        parts = [
+            next_token_loss(model, torch.from_numpy(rows[start : start + step]).to(device), reduction="none")
+            .double()
+            .cpu()
+            .numpy()
+            for start in range(0, len(rows), step)
+        ]
+    return np.concatenate(parts)
+
+
+def summarise(losses: np.ndarray, target_bytes: np.ndarray) -> dict[str, Any]:
+    """Statistics of one domain from (sequences, targets) arrays of losses in nats and of UTF-8 bytes per target.
+
+    loss: mean over tokens. stderr: of that mean, over sequences (equal lengths, so the mean of sequence means is the token
+    mean); null for one sequence. bits_per_byte: nats of the targets that stand for text, over ln 2 times their bytes;
+    ends of documents have no bytes and are left out of both, as in nanochat.
+    """
+    means = losses.mean(axis=1)
+    count = len(means)
+    text = target_bytes > 0
+    size = int(target_bytes.sum())
+    return {
+        "loss": float(losses.mean()),
+        "stderr": float(means.std(ddof=1) / math.sqrt(count)) if count > 1 else None,
+        "bits_per_byte": float(losses[text].sum() / (math.log(2) * size)) if size else None,
+        "tokens": int(losses.size),
+        "bytes": size,
+        "sequences": count,
+    }
+
+
+def unweighted_mean(domains: dict[str, dict[str, Any]], key: str) -> float | None:
+    """Mean over domains, each counting once whatever its share in training (ResFormer's tables; facts row 42)."""
+    values = [entry[key] for entry in domains.values()]
+    return None if None in values or not values else math.fsum(values) / len(values)
+
+
+def evaluate(
+    train_json: Path, manifest: Path, checkpoints: Path, sequences: int, context: int | None = None, device: str = "cpu"
+) -> dict[str, Any]:
+    """Content of loss.json. ``sequences``: rows per domain at most. ``context``: tokens per row, by default as in training.
+
+    Raises UserError when the weights are missing or not the recorded ones, or when the manifest is not the one that the
+    run was trained on (its tokenizer could differ).
+    """
+    record = read_train(train_json)
+    manifest_sha256 = sha256_file(manifest)
+    content: dict[str, Any] = {
+        "schema": SCHEMA,
+        "kind": "loss",
+        "run": record["run"],
+        "context": context or record["spec"]["recipe"]["context"],
+        "manifest_sha256": manifest_sha256,
+    }
+    if record["status"] == "diverged":
+        return {**content, "status": "diverged", "domains": {}, "mean_loss": None, "mean_bits_per_byte": None,
+                "weights_sha256": None}  # fmt: skip
+    trained_on = record.get("manifest_sha256")
+    if trained_on and trained_on != manifest_sha256:
+        raise UserError(
+            f"{manifest}: SHA-256 {manifest_sha256[:12]}... is not the manifest {trained_on[:12]}... that {train_json} was "
+            f"trained on; evaluate with that one, or delete {train_json} and train again"
+        )
+    from respath.data.loader import store_byte_lengths, validation_rows
+
+    rows = validation_rows(manifest, content["context"], sequences)
+    lengths = store_byte_lengths(manifest)
+    model, _ = load_trained(train_json, checkpoints, device)
+    domains = {
+        domain: summarise(token_losses(model, chosen, device), lengths[chosen[:, 1:]]) for domain, chosen in rows.items()
+    }
+    return {
+        **content,
+        "status": "done",
+        "domains": domains,
+        "mean_loss": unweighted_mean(domains, "loss"),
+        "mean_bits_per_byte": unweighted_mean(domains, "bits_per_byte"),
+        "weights_sha256": record["weights"]["sha256"],
+    }
+
+
+@guard
+def main(arguments: list[str] | None = None) -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="respath.evaluation.loss", description=__doc__.splitlines()[0])
+    parser.add_argument("--train", type=Path, required=True, help="train.json of the run")
+    parser.add_argument("--tokens", type=Path, required=True, help="manifest.json that the run was trained on")
+    parser.add_argument("--checkpoints", type=Path, required=True, help="checkpoint folder of this run")
+    parser.add_argument("--sequences", type=int, required=True, help="validation rows per domain, at most")
+    parser.add_argument("--context", type=int, help="tokens per row (default: as in training)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    given = parser.parse_args(arguments)
+    if given.sequences < 1 or (given.context is not None and given.context < 2):
+        raise UserError("--sequences must be at least 1 and --context at least 2")
+    content = evaluate(
+        given.train, given.tokens, given.checkpoints, given.sequences, given.context, chosen_device(given.device)
+    )
+    write_json(given.out, content)
+    for domain, entry in content["domains"].items():
+        print(f"{domain}: loss {entry['loss']:.4f}, {entry['bits_per_byte']:.4f} bits per byte, {entry['sequences']} sequences")
+    print(f"{content['run']}: {content['status']}, mean loss {content['mean_loss']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

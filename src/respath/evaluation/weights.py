@@ -1,0 +1,78 @@
+"""The trained model of a run: final weights read from safetensors, and refused when they are not the recorded ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from respath.config.documents import check
+from respath.config.run import RunSpec
+from respath.errors import UserError
+from respath.files import read_json, sha256_file
+
+if TYPE_CHECKING:
+    from respath.model.transformer import Transformer
+
+#: Below the checkpoint folder of a run.
+FINAL_WEIGHTS = Path("final/model.safetensors")
+
+
+def chosen_device(name: str) -> str:
+    """``auto`` is the first GPU where there is one. UserError for a device that this machine or torch lacks."""
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"--device {name}: {str(error).splitlines()[0]}; use --device auto or cpu") from None
+    return name
+
+
+def read_train(path: str | Path) -> dict[str, Any]:
+    """A train.json. UserError when the file is something else."""
+    record = read_json(path)
+    if not isinstance(record, dict) or record.get("kind") != "train":
+        raise UserError(f"{path}: not the result of a training (kind {record.get('kind') if isinstance(record, dict) else None!r})")
+    return record
+
+
+def verified_weights(train_json: str | Path, checkpoints: str | Path) -> Path:
+    """Path of the final weights. UserError when they are missing or differ from what ``train_json`` records."""
+    record = read_train(train_json)
+    path = Path(checkpoints) / FINAL_WEIGHTS
+    remedy = f"delete {train_json} and train run {record.get('run')} again, or restore the checkpoint folder"
+    if not path.is_file():
+        raise UserError(f"{path}: the final weights of run {record.get('run')} are missing; {remedy}")
+    recorded, found = (record.get("weights") or {}).get("sha256"), sha256_file(path)
+    if recorded != found:
+        raise UserError(
+            f"{path}: SHA-256 {found[:12]}... differs from {str(recorded)[:12]}... in {train_json}; {remedy}"
+        )
+    return path
+
+
+def load_trained(train_json: str | Path, checkpoints: str | Path, device="cpu") -> tuple[Transformer, RunSpec]:
+    """Model with its final weights (float32, evaluation mode) on ``device``, and the run's spec.
+
+    Safetensors only: nothing in a weight file is ever executed. Raises UserError when the run diverged, when weights are
+    missing, or when they are not the recorded ones or do not fit the spec.
+    """
+    import safetensors.torch
+    import torch
+
+    from respath.model import build_model
+
+    record = read_train(train_json)
+    if record.get("status") == "diverged":
+        raise UserError(f"{train_json}: run {record.get('run')} diverged, so it has no final weights")
+    path = verified_weights(train_json, checkpoints)
+    spec = check(RunSpec, record["spec"], train_json, prefix=("spec",))
+    model = build_model(spec.model, seed=spec.seed, device=device, dtype=torch.float32)
+    try:
+        safetensors.torch.load_model(model, path, strict=True, device=str(device))
+    except (RuntimeError, safetensors.SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: does not fit the spec in {train_json}: {reason[:300]}") from None
+    return model.eval(), spec
