@@ -497,13 +497,38 @@ def list_folder(corpus: Corpus, root: Path) -> tuple[list[dict[str, Any]], list[
     return chosen, left_out
 
 
+def _status(error: BaseException | None) -> int | None:
+    """HTTP status in an error or in what caused it: the client hides a 429 behind "file not found"."""
+    while error is not None:
+        code = getattr(getattr(error, "response", None), "status_code", None)
+        if code is not None:
+            return code
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _refusal(error: Exception) -> str:
+    status = _status(error)
+    if status in (401, 403, 404):
+        return f"HTTP {status}: gone, private or gated; set HF_TOKEN to a token with access"
+    if status == 429:
+        return "HTTP 429: too many requests; set HF_TOKEN and run the same command again (finished files are kept)"
+    said = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return (
+        f"HTTP {status}: {said}"
+        if status
+        else f"cannot be reached ({said}); run again where the hub can be reached"
+    )
+
+
 def download(corpus: Corpus, cache: Path) -> tuple[Path, str]:
-    """Fetch the corpus' files from the hub into ``cache`` (resumed where it stopped). Returns the folder and the commit."""
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+    """Fetch the corpus' files from the hub into ``cache`` (resumed where it stopped). Returns the folder and the commit.
+
+    Raises UserError with one line of advice when the hub refuses, asks for patience or cannot be reached.
+    """
+    from huggingface_hub import HfApi, errors, snapshot_download
 
     _check_patterns(corpus)
-    advice = f"or put the files into a folder and use a corpus of kind local (`locations: {{{corpus.name}: FOLDER}}`)"
     revision = str(corpus.revision)
     try:
         if not re.fullmatch(r"[0-9a-f]{40}", revision):
@@ -517,25 +542,12 @@ def download(corpus: Corpus, cache: Path) -> tuple[Path, str]:
             local_dir=folder,
             max_workers=4,
         )
-    except (OfflineModeIsEnabled, LocalEntryNotFoundError):
+    except (OSError, getattr(errors, "HTTPError", OSError)) as error:
+        if isinstance(error, OSError) and error.errno is not None and _status(error) is None:
+            raise  # the disk's errors are not the hub's
         raise UserError(
-            f"corpus {corpus.name}: {corpus.repository} cannot be reached (offline); run where the hub can be reached, {advice}"
-        ) from None
-    except HfHubHTTPError as error:
-        status = getattr(error.response, "status_code", None)
-        if status in (401, 403, 404):
-            reason = f"HTTP {status}: gone, private or gated; set HF_TOKEN to a token with access"
-        elif status == 429:
-            reason = "HTTP 429: too many requests; set HF_TOKEN and run the same command again, finished files are kept"
-        else:
-            reason = f"HTTP {status}: {error}".splitlines()[0]
-        raise UserError(
-            f"corpus {corpus.name}: {corpus.repository}@{corpus.revision}: {reason}; {advice}"
-        ) from None
-    except (ConnectionError, TimeoutError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(
-            f"corpus {corpus.name}: {corpus.repository} cannot be reached ({reason}); run again, {advice}"
+            f"corpus {corpus.name}: {corpus.repository}@{corpus.revision}: {_refusal(error)}; or put the files into a folder "
+            f"and use a corpus of kind local (`locations: {{{corpus.name}: FOLDER}}`)"
         ) from None
     return folder, revision
 
@@ -588,9 +600,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m respath.data.documents", description="List a local or hub corpus."
     )
     parser.add_argument("--corpus", required=True, help="the corpus spec as JSON or @FILE")
-    parser.add_argument(
-        "--location", required=True, type=Path, help="the folder (local), or the download cache (hub)"
-    )
+    parser.add_argument("--location", default="", help="the folder (local), or the download cache (hub)")
     parser.add_argument("--out", required=True, type=Path, help="source.json to write")
     parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args(argv)
