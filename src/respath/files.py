@@ -15,6 +15,17 @@ from respath.errors import UserError
 
 
 @contextlib.contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """OS errors of writing and flushing carry no file name; inside this block they get ``path``, so that a user can act."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextlib.contextmanager
 def atomic_open(path: str | Path, mode: str = "wb", **kwargs) -> Iterator[IO]:
     """A file that appears under ``path`` only when the block ends without an error.
 
@@ -24,7 +35,7 @@ def atomic_open(path: str | Path, mode: str = "wb", **kwargs) -> Iterator[IO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
-        with os.fdopen(handle, mode, **kwargs) as stream:
+        with naming(path), os.fdopen(handle, mode, **kwargs) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -58,7 +69,9 @@ def read_json(path: str | Path) -> Any:
         raise UserError(f"{path}: no such file") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         line = getattr(error, "lineno", "?")
-        raise UserError(f"{path}:{line}: not valid JSON ({error}); delete it and run the same command again") from None
+        raise UserError(
+            f"{path}:{line}: not valid JSON ({error}); delete it and run the same command again"
+        ) from None
 
 
 def canonical_json(value: Any) -> str:
@@ -74,7 +87,7 @@ def content_hash(value: Any, digits: int = 8) -> str:
 def sha256_file(path: str | Path) -> str:
     """SHA-256 of a file's bytes, read in blocks."""
     digest = hashlib.sha256()
-    with open(path, "rb") as stream:
+    with Path(path).open("rb") as stream:
         while block := stream.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

@@ -37,7 +37,7 @@ from respath.data.documents import (
     zst_blocks,
 )
 from respath.errors import UserError, guard
-from respath.files import atomic_open, content_hash, read_json, sha256_file, write_json
+from respath.files import atomic_open, content_hash, naming, read_json, sha256_file, write_json
 
 SPLITS = ("train", "validation")
 #: Text that one bucket holds on average: what is sorted in memory at a time.
@@ -145,7 +145,8 @@ class _Buckets:
     def flush(self) -> None:
         for name, records in self._waiting.items():
             frame = self._compressor.compress(b"".join(records))
-            with (self.folder / name).open("ab") as stream:
+            path = self.folder / name
+            with naming(path), path.open("ab") as stream:
                 stream.write(len(frame).to_bytes(8, "big") + frame)
         self._waiting, self._size = {}, 0
 

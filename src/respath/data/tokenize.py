@@ -158,19 +158,14 @@ def tokenize_shard(
     tokens = documents = size = 0
     with atomic_open(binary) as stream, closing(texts(source)) as documents_in:
         hashing = Hashing(stream)
-        try:
-            for ids, end in encode_documents(tokenizer, documents_in, end_id(tokenizer), dtype):
-                hashing.write(ids.tobytes())
-                tokens += len(ids)
-                if end is not None:
-                    documents += 1
-                    size += end
-                    if tokens >= quota:
-                        break
-        except OSError as error:
-            # write() errors carry no name; the reader of the message needs one.
-            error.filename = error.filename or str(binary)
-            raise
+        for ids, end in encode_documents(tokenizer, documents_in, end_id(tokenizer), dtype):
+            hashing.write(ids.tobytes())
+            tokens += len(ids)
+            if end is not None:
+                documents += 1
+                size += end
+                if tokens >= quota:
+                    break
     content = {
         "schema": 1,
         "kind": "token_shard",
