@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows
+from tqdm import tqdm
 
 from respath.model.layers import linear
 
@@ -177,11 +178,15 @@ class RespathLM(TemplateLM):
         together = {leader for group in shared for leader in group}
         budget = TOKENS.get(self._device.type, TOKENS["other"])
         plain = {leader: (1, len(pieces[leader].inputs)) for leader in served if leader not in together}
+        bar = tqdm(total=len(served), desc="likelihoods", disable=None)
         for batch in batches_by_size(plain, budget):
             self._score_plain(batch, pieces, served, results)
+            bar.update(len(batch))
         sizes = {k: (len(group), max(len(pieces[i].inputs) for i in group)) for k, group in enumerate(shared)}
         for batch in batches_by_size(sizes, budget):
             self._score_shared([shared[k] for k in batch], pieces, served, results)
+            bar.update(sum(len(shared[k]) for k in batch))
+        bar.close()
         return results
 
     def _score_plain(self, leaders: list[int], pieces, served, results) -> None:

@@ -63,7 +63,10 @@ def override(name: str, entry: dict[str, Any], data: Path) -> str:
 
 
 def stay_offline(cache: Path) -> None:
-    """Point the data-set libraries at a private cache and away from the network; they read this when imported."""
+    """Point the data-set libraries at a private cache and away from the network, and keep progress bars out of logs.
+
+    They read the environment when they are imported, so this comes first.
+    """
     os.environ.update(
         HF_HUB_OFFLINE="1",
         HF_DATASETS_OFFLINE="1",
@@ -72,6 +75,8 @@ def stay_offline(cache: Path) -> None:
         HF_DATASETS_DISABLE_PROGRESS_BARS="1",
         TOKENIZERS_PARALLELISM="false",
     )
+    if not sys.stderr.isatty():
+        os.environ["TQDM_DISABLE"] = "1"
 
 
 def _metrics(results: dict[str, Any], samples: list[dict[str, Any]]) -> dict[str, float]:

@@ -1,0 +1,195 @@
+"""Validation loss: definitions on known cases, agreement with a direct computation, and refusals."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from respath.config.model import identity
+from respath.config.run import Recipe, RunSpec
+from respath.errors import UserError
+from respath.evaluation import loss
+from respath.evaluation.weights import load_trained
+from respath.files import read_json, sha256_file, write_json
+from respath.model import build_model
+from tests.unit.corpus import tiny_tokens
+
+CONTEXT = 32
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return tiny_tokens(tmp_path_factory.mktemp("tokens"), vocab_size=300, validation_tokens=400)
+
+
+@pytest.fixture
+def trained(store, tmp_path):
+    """(train.json, manifest, checkpoint folder, model) of a run whose weights are random but final."""
+    from safetensors.torch import save_file
+
+    manifest, data = store
+    model_spec = {
+        "vocab_size": 300, "layers": 3, "width": 32, "heads": 2, "kv_heads": 2, "ffn_width": 64,
+        "values": {"kind": "mix", "layers": "all", "coefficients": {"source": 0.5, "own": 0.5, "learnable": True}},
+    }  # fmt: skip
+    recipe = Recipe(steps=4, warmup_steps=1, peak_lr=1e-3, final_lr=1e-4, batch_sequences=2, context=CONTEXT)
+    spec = RunSpec.model_validate_json(
+        json.dumps({"model": model_spec, "recipe": identity(recipe), "data": identity(data), "seed": 3})
+    )
+    model = build_model(spec.model, seed=7)
+    checkpoints = tmp_path / "checkpoints"
+    (checkpoints / "final").mkdir(parents=True)
+    weights = checkpoints / "final" / "model.safetensors"
+    save_file(model.state_dict(), weights)
+    train = tmp_path / "train.json"
+    record = {
+        "schema": 1, "kind": "train", "run": "a-run", "spec": identity(spec), "status": "finished", "reason": None,
+        "weights": {"path": "checkpoints/final/model.safetensors", "sha256": sha256_file(weights)},
+        "manifest_sha256": sha256_file(manifest),
+    }  # fmt: skip
+    write_json(train, record)
+    return train, manifest, checkpoints, model
+
+
+def test_loss_is_the_token_mean_with_its_error_over_sequences():
+    losses = np.array([[1.0, 2.0], [3.0, 6.0], [2.0, 1.0]])
+    entry = loss.summarise(losses, np.ones((3, 2), dtype=np.int64))
+    assert entry["loss"] == pytest.approx(2.5)
+    means = np.array([1.5, 4.5, 1.5])
+    assert entry["stderr"] == pytest.approx(math.sqrt(((means - 2.5) ** 2).sum() / 2 / 3))
+    assert (entry["tokens"], entry["sequences"]) == (6, 3)
+
+
+def test_bits_per_byte_counts_text_only_and_true_bytes():
+    # Two targets of 3 and 1 bytes at 2 bits each, and an end of document whose 10 bits stand for no text.
+    losses = np.log(2) * np.array([[2.0, 2.0, 10.0]])
+    entry = loss.summarise(losses, np.array([[3, 1, 0]]))
+    assert entry["bits_per_byte"] == pytest.approx(1.0)
+    assert entry["bytes"] == 4
+    assert entry["loss"] == pytest.approx(14 / 3 * math.log(2))
+
+
+def test_one_sequence_has_no_error_estimate():
+    assert loss.summarise(np.ones((1, 4)), np.ones((1, 4), dtype=np.int64))["stderr"] is None
+
+
+def test_the_mean_over_domains_counts_each_domain_once():
+    domains = {"big": {"loss": 1.0, "tokens": 1000}, "small": {"loss": 3.0, "tokens": 10}}
+    assert loss.unweighted_mean(domains, "loss") == pytest.approx(2.0)
+
+
+def test_losses_equal_a_direct_computation_from_tokens_and_logits(trained):
+    from respath.data.loader import validation_rows
+
+    train, manifest, checkpoints, model = trained
+    result = loss.evaluate(train, manifest, checkpoints, sequences=3)
+    assert set(result["domains"]) == set(read_json(manifest)["splits"]["validation"])
+    for domain, rows in validation_rows(manifest, CONTEXT, 3).items():
+        ids = torch.from_numpy(rows)
+        with torch.no_grad():
+            log_probabilities = model(ids).log_softmax(-1)
+        wanted = -log_probabilities[:, :-1].gather(2, ids[:, 1:, None])[..., 0]
+        entry = result["domains"][domain]
+        assert entry["loss"] == pytest.approx(float(wanted.mean()), rel=1e-5)
+        assert entry["tokens"] == len(rows) * (CONTEXT - 1)
+    values = [entry["loss"] for entry in result["domains"].values()]
+    assert result["mean_loss"] == pytest.approx(sum(values) / len(values))
+    assert result["status"] == "done" and result["run"] == "a-run"
+
+
+def test_bytes_are_those_of_the_text_that_the_targets_spell(trained):
+    from respath.data.loader import validation_rows
+    from respath.data.tokenizer import load
+
+    train, manifest, checkpoints, _ = trained
+    tokenizer = load(manifest.parent / read_json(manifest)["tokenizer"]["path"])
+    result = loss.evaluate(train, manifest, checkpoints, sequences=1)
+    for domain, rows in validation_rows(manifest, CONTEXT, 1).items():
+        # ASCII text: characters are bytes, and the decoder drops ends of documents.
+        text = tokenizer.decode(rows[0, 1:].tolist())
+        assert text.isascii() and result["domains"][domain]["bytes"] == len(text)
+
+
+def test_another_context_scores_rows_of_that_length(trained):
+    train, manifest, checkpoints, _ = trained
+    result = loss.evaluate(train, manifest, checkpoints, sequences=2, context=16)
+    assert result["context"] == 16
+    assert all(entry["tokens"] == entry["sequences"] * 15 for entry in result["domains"].values())
+
+
+def test_batches_do_not_change_losses(trained, monkeypatch):
+    *_, model = trained
+    rows = np.random.default_rng(0).integers(0, 300, size=(5, CONTEXT))
+    at_once = loss.token_losses(model, rows)
+    monkeypatch.setitem(loss.TOKENS, "cpu", CONTEXT)
+    np.testing.assert_allclose(loss.token_losses(model, rows), at_once, rtol=1e-5)
+
+
+def test_a_diverged_run_has_a_result_without_losses(trained):
+    train, manifest, checkpoints, _ = trained
+    write_json(train, {**read_json(train), "status": "diverged", "weights": None})
+    result = loss.evaluate(train, manifest, checkpoints, sequences=1)
+    assert result["status"] == "diverged" and result["domains"] == {} and result["mean_loss"] is None
+
+
+def test_the_command_writes_a_byte_stable_result(trained, tmp_path):
+    train, manifest, checkpoints, _ = trained
+    written = []
+    for name in ("a.json", "b.json"):
+        arguments = ["--train", train, "--tokens", manifest, "--checkpoints", checkpoints, "--sequences", 2]
+        assert loss.main([*map(str, arguments), "--device", "cpu", "--out", str(tmp_path / name)]) == 0
+        written.append((tmp_path / name).read_bytes())
+    assert written[0] == written[1]
+    assert json.loads(written[0])["kind"] == "loss"
+
+
+def test_missing_weights_are_one_line_with_the_remedy(trained, capsys, tmp_path):
+    train, manifest, checkpoints, _ = trained
+    (checkpoints / "final" / "model.safetensors").unlink()
+    arguments = ["--train", train, "--tokens", manifest, "--checkpoints", checkpoints, "--sequences", 1, "--out", tmp_path / "x"]
+    assert loss.main([*map(str, arguments), "--device", "cpu"]) == 2
+    line = capsys.readouterr().err.strip()
+    assert line.count("\n") == 0 and "are missing" in line and "train run a-run again" in line
+
+
+def test_weights_that_are_not_the_recorded_ones_are_refused(trained):
+    train, _, checkpoints, model = trained
+    from safetensors.torch import save_file
+
+    state = model.state_dict()
+    state["final_norm.weight"] = state["final_norm.weight"] * 2
+    save_file(state, checkpoints / "final" / "model.safetensors")
+    with pytest.raises(UserError, match="differs from"):
+        load_trained(train, checkpoints)
+
+
+def test_weights_that_do_not_fit_the_spec_are_refused(trained):
+    train, _, checkpoints, model = trained
+    from safetensors.torch import save_file
+
+    path = checkpoints / "final" / "model.safetensors"
+    state = dict(model.state_dict())
+    state.pop("final_norm.weight")
+    save_file(state, path)
+    record = read_json(train)
+    write_json(train, {**record, "weights": {**record["weights"], "sha256": sha256_file(path)}})
+    with pytest.raises(UserError, match=r"does not fit the spec.*final_norm"):
+        load_trained(train, checkpoints)
+
+
+def test_another_manifest_than_the_one_trained_on_is_refused(trained):
+    train, manifest, checkpoints, _ = trained
+    write_json(train, {**read_json(train), "manifest_sha256": "0" * 64})
+    with pytest.raises(UserError, match="is not the manifest"):
+        loss.evaluate(train, manifest, checkpoints, sequences=1)
+
+
+def test_a_file_that_is_no_training_result_is_refused(trained, tmp_path):
+    _, manifest, checkpoints, _ = trained
+    write_json(tmp_path / "other.json", {"kind": "loss"})
+    with pytest.raises(UserError, match="not the result of a training"):
+        loss.evaluate(tmp_path / "other.json", manifest, checkpoints, sequences=1)
