@@ -1,0 +1,1 @@
+"""Tables, figures, pages and PDFs from whatever results exist; the same inputs give the same bytes."""

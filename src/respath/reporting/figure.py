@@ -1,0 +1,68 @@
+"""``python -m respath.reporting.figure``: one figure as tidy CSV, PDF and PNG, the same bytes for the same results."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from pathlib import Path
+
+from respath.comparison.options import add_options, open_project
+from respath.comparison.results import Results
+from respath.config.project import Artifact, Project
+from respath.errors import OK, UserError, guard
+from respath.files import atomic_open, write_text
+from respath.reporting.series import series_of
+
+
+def scale_line(project: Project) -> str:
+    """What stands above the panels: scale, seeds, and what the scale is not."""
+    seeds = f"seed{'s' * (len(project.seeds) > 1)} {', '.join(map(str, project.seeds))}"
+    warning = "" if project.scale.comparable else ": small models on stand-in data, not a replication"
+    return f"Scale {project.scale.id}{warning}; {seeds}"
+
+
+def render(project: Project, results: Results, artifact: Artifact) -> dict[str, bytes]:
+    """The files of a figure by ending (csv, pdf, png)."""
+    if artifact.is_table:
+        raise UserError(f"{artifact.target} is a table; use python -m respath.reporting.table")
+    # matplotlib stamps files with the time unless told another; set before it is imported.
+    os.environ["SOURCE_DATE_EPOCH"] = "0"
+    from respath.reporting.drawing import draw, style
+
+    series = series_of(project, results, artifact)
+    files = {"csv": series.csv_text().encode()}
+    with style():
+        figure = draw(series, artifact.definition, scale_line(project))
+        for ending, metadata in (("pdf", {"CreationDate": None, "Producer": None, "Creator": None}), ("png", {"Software": None})):
+            stream = io.BytesIO()
+            figure.savefig(stream, format=ending, metadata=metadata)
+            files[ending] = stream.getvalue()
+    return files
+
+
+@guard
+def main(arguments: list[str] | None = None) -> int:
+    """Write DIR/<figure>.{csv,pdf,png} and print their place and what is not drawn."""
+    parser = argparse.ArgumentParser(prog="python -m respath.reporting.figure", description=__doc__)
+    add_options(parser)
+    parser.add_argument("--target", required=True, help="figure to draw, e.g. resformer_fig2")
+    parser.add_argument("--out-dir", type=Path, help="folder of the files (default: reports/out/<scale>/<paper>)")
+    options = parser.parse_args(arguments)
+    project, results = open_project(options)
+    artifact = project.artifact(options.target)
+    folder = options.out_dir or project.root / "reports" / "out" / project.scale.id / artifact.paper
+    for ending, content in render(project, results, artifact).items():
+        if ending == "csv":
+            write_text(folder / f"{artifact.id}.csv", content.decode())
+            continue
+        with atomic_open(folder / f"{artifact.id}.{ending}") as stream:
+            stream.write(content)
+    notes = " ".join(series_of(project, results, artifact).notes)
+    print(f"{folder / artifact.id}.{{csv,pdf,png}}" + (f": {notes}" if notes else ""))
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""LaTeX: everything that comes from data is escaped, and siunitx columns are sized to what they hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import jinja2
+
+from respath.config.project import Project
+from respath.errors import UserError
+from respath.reporting.layout import Head, Layout, Shown, short_status
+
+#: Above so many number columns "(%)" is left out of heads.
+_MOST_HEADS_WITH_PER_CENT = 6
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",  # after \\ a bracket or a star would be read as an argument of the line break
+    "*": "{*}",
+    "“": "``",
+    "”": "''",
+    "‘": "`",
+    "’": "'",
+    "–": "--",
+    "—": "---",
+    "−": r"$-$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "Δ": r"$\Delta$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "…": r"\ldots{}",
+    "\u00a0": "~",
+    "\n": " ",
+}
+
+
+def tex(value: object) -> str:
+    """Any text as LaTeX that prints it; straight quotes become curved, glyphs that pdfLaTeX lacks question marks."""
+    text = re.sub(r'(^|[\s(])"', r"\1“", str(value)).replace('"', "”")
+    return "".join(_SPECIAL.get(char) or (char if _has_glyph(char) else "?") for char in text)
+
+
+def _has_glyph(char: str) -> bool:
+    return char.isascii() or (char.isalpha() and ord(char) < 0x180)
+
+
+def tex_math(text: str) -> str:
+    """Like ``tex``, but what stands between pairs of dollars is kept: for texts of tables.yaml, never for data."""
+    parts = text.split("$")
+    if len(parts) % 2 == 0:  # an odd number of dollars encloses nothing
+        return tex(text)
+    return "".join(f"${part}$" if index % 2 else tex(part) for index, part in enumerate(parts))
+
+
+def templates_of(project: Project) -> Path:
+    """The folder of templates: the project's own, else that of the checkout that this package runs from."""
+    for root in (project.root, Path(__file__).resolve().parents[3]):
+        if (root / "reports" / "templates").is_dir():
+            return root / "reports" / "templates"
+    raise UserError(f"{project.root}/reports/templates: no such folder; restore it from the repository")
+
+
+def environment(project: Project) -> jinja2.Environment:
+    r"""Jinja2 with ``\VAR{}``, ``\BLOCK{}`` and ``\#{}``, which LaTeX editors read as commands. Undefined names are errors."""
+    env = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates_of(project)),
+        block_start_string=r"\BLOCK{",
+        block_end_string="}",
+        variable_start_string=r"\VAR{",
+        variable_end_string="}",
+        comment_start_string=r"\#{",
+        comment_end_string="}",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # HTML's rules would be wrong here: every value passes the tex filter
+        undefined=jinja2.StrictUndefined,
+    )
+    env.filters["tex"] = tex
+    env.filters["tex_math"] = tex_math
+    return env
+
+
+# --- tables --------------------------------------------------------------------------------------------------------
+
+
+def _digits(items: Iterable[str]) -> tuple[int, int, bool]:
+    """Most digits before the point, most behind it, and is there a sign?"""
+    before = behind = 0
+    signed = False
+    for text in items:
+        match = re.fullmatch(r"([+-]?)(\d+)(?:\.(\d+))?", text)
+        if match:
+            signed |= bool(match[1])
+            before, behind = max(before, len(match[2])), max(behind, len(match[3] or ""))
+    return max(1, before), behind, signed
+
+
+def column_type(head: Head, cells: Sequence[Shown], compact_errors: bool, mixed: bool) -> str:
+    """LaTeX column for these cells. ``mixed`` columns hold quantities of different kinds, so no point is aligned."""
+    if head.kind in ("label", "text", "status"):
+        return "l"
+    if mixed:
+        return "r"
+    numbers = [cell for cell in cells if cell.is_number]
+    before, behind, signed = _digits(cell.text for cell in numbers)
+    options = [f"table-format={'+' if signed else ''}{before}.{behind}"]
+    errors = [cell.error for cell in numbers if cell.error]
+    if errors:
+        # (1) reserves one digit of the last place; larger errors need theirs.
+        digits = max(len(error.replace(".", "").lstrip("0")) or 1 for error in errors)
+        options = [f"{options[0]}({digits})"] if compact_errors else [f"{options[0]}({digits})", "separate-uncertainty=true"]
+    return f"S[{','.join(options)}]"
+
+
+def cell_tex(cell: Shown, *, mixed: bool) -> str:
+    """One cell as LaTeX; words in number columns stand in braces, which siunitx centres."""
+    if cell.kind == "blank" or not cell.text:
+        return "" if mixed or cell.kind != "number" else "{}"
+    if cell.kind in ("label", "text"):
+        return tex_math(cell.text)
+    if cell.kind == "status":
+        return tex(short_status(cell.text))
+    if not cell.is_number:
+        word = "--" if cell.text == "–" else tex(short_status(cell.text))
+        return word if mixed else f"{{{word}}}"
+    if mixed:
+        return rf"\num{{{cell.text}}}"
+    value = f"{cell.text} +- {cell.error}" if cell.error else cell.text
+    return rf"\bfseries {value}" if cell.bold else value
+
+
+def head_rows(heads: Sequence[Head]) -> tuple[str, str, str]:
+    """Upper row of heads (groups), its partial rules, and the lower row; the first two are empty without groups."""
+    upper, rules = [], []
+    index = 0
+    while index < len(heads):
+        group = heads[index].group
+        span = index + 1
+        while group and span < len(heads) and heads[span].group == group:
+            span += 1
+        if group:
+            units = {head.unit for head in heads[index:span] if head.unit}
+            unit = f" ({units.pop()})" if len(units) == 1 and "(" not in group else ""
+            upper.append(rf"\multicolumn{{{span - index}}}{{c}}{{{tex_math(group + unit)}}}")
+            rules.append(rf"\cmidrule(lr){{{index + 1}-{span}}}")
+        else:
+            upper.append("")
+        index = span
+    lower = []
+    wide = sum(head.kind == "number" for head in heads) > _MOST_HEADS_WITH_PER_CENT
+    for head in heads:
+        # Many labels name their unit already; then it is not said twice. Wide tables say per cent in the caption.
+        named = head.group or not head.unit or "(" in head.text or (wide and head.unit == "%")
+        text = tex_math(head.text if named else f"{head.text} ({head.unit})")
+        text = text.replace(r"$\Delta$ base", r"$\Delta_{\textup{base}}$")
+        lower.append(text if head.kind in ("label", "text", "status") else f"{{{text}}}")
+    return (" & ".join(upper), " ".join(rules), " & ".join(lower)) if rules else ("", "", " & ".join(lower))
+
+
+def tabular(layout: Layout, mixed: bool) -> dict[str, object]:
+    """What the table template needs: column types, head rows, and lines (rules between blocks, rows)."""
+    rows = [row for block in layout.blocks for row in block.rows]
+    types = [
+        column_type(head, [row[index] for row in rows], layout.compact_errors, mixed and head.kind == "number")
+        for index, head in enumerate(layout.heads)
+    ]
+    upper, rules, lower = head_rows(layout.heads)
+    lines = []
+    for number, block in enumerate(layout.blocks):
+        if block.title:
+            if number:
+                lines.append(r"\addlinespace")
+            lines.append(rf"\multicolumn{{{len(layout.heads)}}}{{@{{}}l}}{{\textit{{{tex(block.title)}}}}} \\")
+        elif number:
+            lines.append(r"\addlinespace")
+        lines += [" & ".join(cell_tex(cell, mixed=mixed) for cell in row) + r" \\" for row in block.rows]
+    return {"types": types, "upper": upper, "rules": rules, "lower": lower, "lines": lines, "width": len(layout.heads)}

@@ -1,0 +1,131 @@
+"""``python -m respath.reporting.pdf``: all rendered tables and figures of a paper as one LaTeX document and, with TeX, a PDF."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from respath.comparison.claims import judge_claim, load_claims
+from respath.comparison.diff import scale_note
+from respath.comparison.options import add_options, open_project
+from respath.comparison.provenance import provenance_of
+from respath.comparison.results import Results
+from respath.config.paper import Paper
+from respath.config.project import Project
+from respath.errors import OK, WRONG_USE, UserError, guard
+from respath.files import atomic_open, write_text
+from respath.reporting.footer import footer_lines
+from respath.reporting.latex import environment
+
+HOW_TO_GET_TEX = (
+    "no TeX here: install latexmk, texlive-latex-recommended and texlive-science (Debian packages), or tectonic (conda-forge), "
+    "then run the same command again"
+)
+
+
+def citation(paper: Paper) -> str:
+    """Authors, title, venue and arXiv id on one line."""
+    venue = f"{paper.venue}, " if paper.venue else f"{paper.year}, "
+    return f"{', '.join(paper.authors)}. {paper.title}. {venue}arXiv {paper.arxiv}."
+
+
+def document(project: Project, results: Results, paper_id: str, folder: Path) -> str:
+    """The LaTeX document over what is rendered in ``folder``."""
+    paper = project.folder(paper_id).paper
+    artifacts = []
+    for artifact in project.artifacts(paper_id):
+        provenance = provenance_of(project, results, paper_id, project.trained_runs(artifact))
+        rendered = folder / f"{artifact.id}.{'tex' if artifact.is_table else 'pdf'}"
+        artifacts.append(
+            {
+                "id": artifact.id,
+                "target": artifact.target,
+                "title": artifact.definition.title,
+                "caption": artifact.definition.caption.strip(),
+                "is_table": artifact.is_table,
+                "missing": not rendered.exists(),
+                "footer": footer_lines(provenance),
+                "specs": provenance.specs,
+            }
+        )
+    data = provenance_of(project, results, paper_id, [])
+    claims = [judge_claim(project, results, paper_id, claim) for claim in load_claims(project, paper_id)]
+    return (
+        environment(project)
+        .get_template("paper.tex.j2")
+        .render(
+            title=paper.title,
+            citation=citation(paper),
+            scale=project.scale.id,
+            scale_line=f"Scale {project.scale.id}, seeds {', '.join(map(str, project.seeds))}",
+            scale_note=scale_note(project.scale.id, project.scale.comparable),
+            comparable=project.scale.comparable,
+            data_note=data.data_note if data.stand_in else "",
+            artifacts=artifacts,
+            claims=[{"title": c.claim.title, "verdict": c.verdict, "reason": c.reason} for c in claims],
+        )
+    )
+
+
+def engine() -> str | None:
+    """latexmk (with pdflatex) or tectonic, whichever is installed."""
+    if shutil.which("latexmk") and shutil.which("pdflatex"):
+        return "latexmk"
+    return "tectonic" if shutil.which("tectonic") else None
+
+
+def compile_pdf(tex: Path, program: str) -> Path:
+    """Compile in a scratch folder and move the PDF beside its source. Raises UserError with TeX's own first complaint."""
+    with tempfile.TemporaryDirectory(prefix="respath-tex-") as scratch:
+        if program == "latexmk":
+            command = ["latexmk", "-pdf", "-interaction=nonstopmode", "-halt-on-error", f"-output-directory={scratch}", tex.name]
+        else:
+            command = ["tectonic", "--outdir", scratch, "--keep-logs", tex.name]
+        clock = {"SOURCE_DATE_EPOCH": "0", "FORCE_SOURCE_DATE": "1"}
+        done = subprocess.run(command, cwd=tex.parent, env=os.environ | clock, capture_output=True, text=True, errors="replace")
+        made = Path(scratch) / f"{tex.stem}.pdf"
+        if done.returncode or not made.exists():
+            raise UserError(f"{tex}: {program} failed: {_complaint(Path(scratch) / f'{tex.stem}.log', done.stdout + done.stderr)}")
+        with atomic_open(tex.with_suffix(".pdf")) as stream:
+            stream.write(made.read_bytes())
+    return tex.with_suffix(".pdf")
+
+
+def _complaint(log: Path, output: str) -> str:
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else output
+    found = re.search(r"^! (.*?)\nl\.(\d+)(.*)$", text, flags=re.MULTILINE | re.DOTALL)
+    if found:
+        return f"{found[1].splitlines()[0]} (line {found[2]}:{found[3].splitlines()[0]})"
+    return (text.strip().splitlines() or ["no message"])[-1]
+
+
+@guard
+def main(arguments: list[str] | None = None) -> int:
+    """Write <paper>.tex and, where TeX is installed, <paper>.pdf. Without TeX: one line, exit 0 (2 with --require)."""
+    parser = argparse.ArgumentParser(prog="python -m respath.reporting.pdf", description=__doc__)
+    add_options(parser)
+    parser.add_argument("--paper", required=True, help="paper id, e.g. resformer")
+    parser.add_argument("--out-dir", type=Path, help="folder of the rendered tables (default: reports/out/<scale>/<paper>)")
+    parser.add_argument("--require", action="store_true", help="exit 2 when no TeX is installed")
+    options = parser.parse_args(arguments)
+    project, results = open_project(options)
+    project.folder(options.paper)
+    folder = options.out_dir or project.root / "reports" / "out" / project.scale.id / options.paper
+    tex = folder / f"{options.paper}.tex"
+    write_text(tex, document(project, results, options.paper, folder))
+    program = engine()
+    if program is None:
+        print(f"{tex} written; {HOW_TO_GET_TEX}", file=sys.stderr if options.require else sys.stdout)
+        return WRONG_USE if options.require else OK
+    print(compile_pdf(tex, program))
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())
