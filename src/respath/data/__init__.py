@@ -1,0 +1,1 @@
+"""Data: from packages, folders or hub repositories to token shards."""
