@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
-@functools.cache
-def cpu_has_bf16() -> bool:
-    """Whether this CPU multiplies bf16 matrices in hardware (AVX-512 BF16 or AMX)."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+#: Whether this CPU multiplies bf16 matrices in hardware (AVX-512 BF16 or AMX).
+CPU_HAS_BF16 = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def emulates(x: Tensor) -> bool:
@@ -21,7 +16,7 @@ def emulates(x: Tensor) -> bool:
     On a CPU without bf16 instructions PyTorch's bf16 products are 8 to 18 times slower than fp32 ones. A product of two
     bf16 numbers is exact in fp32, and bf16 hardware adds up in fp32 too, so the results differ by summation order only.
     """
-    return x.dtype == torch.bfloat16 and x.device.type == "cpu" and not cpu_has_bf16()
+    return x.dtype == torch.bfloat16 and x.device.type == "cpu" and not CPU_HAS_BF16
 
 
 class _EmulatedLinear(torch.autograd.Function):
@@ -112,6 +107,14 @@ class RMSNorm(nn.Module):
     def initial(self, draw) -> dict[str, Tensor]:
         """Initial value of each own parameter."""
         return {"weight": torch.ones(self.weight.shape)}
+
+
+class LayerNorm(RMSNorm):
+    """(x - mean(x)) / sqrt(var(x) + eps) times a learned gain that starts at 1, without bias (Ba et al., 2016)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., width) -> (..., width)."""
+        return F.layer_norm(x, self.weight.shape, self.weight, None, self.eps)
 
 
 class SwiGLU(nn.Module):

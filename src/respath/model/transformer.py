@@ -14,7 +14,7 @@ from respath.model.cache import Cache
 from respath.model.kernels import Visibility
 from respath.model.layers import Embedding, Linear, RMSNorm, SwiGLU, linear
 from respath.model.rope import rotations
-from respath.model.streams import build_stream
+from respath.model.streams import build_stream, sublayer_norm
 from respath.model.values import build_values
 
 
@@ -23,9 +23,10 @@ class Layer(nn.Module):
 
     def __init__(self, spec: ModelSpec, n: int):
         super().__init__()
-        self.attention_norm = RMSNorm(spec.width, spec.norm_eps)
+        norm = sublayer_norm(spec)
+        self.attention_norm = norm(spec.width, spec.norm_eps)
         self.attention = Attention(spec, n)
-        self.mlp_norm = RMSNorm(spec.width, spec.norm_eps)
+        self.mlp_norm = norm(spec.width, spec.norm_eps)
         self.mlp = SwiGLU(spec.width, spec.ffn_width, spec.init_std)
 
 
@@ -81,11 +82,12 @@ class Transformer(nn.Module):
         """Sub-layer ``k``: even numbers are attention, odd ones MLPs."""
         layer = self.layers[k // 2]
         norm = layer.attention_norm if k % 2 == 0 else layer.mlp_norm
-        x = self.stream.read(state, k, norm)
+        x, state = self.stream.read(state, k, norm)
         if k % 2 == 0:
             y, carried = layer.attention(x, self.values, carried, place)
         else:
             y = layer.mlp(x)
+        carried = self.stream.carry(carried, k, x)
         return self.stream.write(state, k, y, norm), carried
 
     def run(self, function, *arguments):

@@ -18,15 +18,16 @@ from torch import Tensor, nn
 
 from respath.config.model import ModelSpec
 from respath.model.combine import combine
+from respath.model.streams.pre_ln import PreLN
 
 
-class DenseFormer(nn.Module):
+class DenseFormer(PreLN):
     """Depth-weighted average after every block."""
 
     role = "coefficient"
 
     def __init__(self, spec: ModelSpec):
-        super().__init__()
+        super().__init__(spec)
         self.dilation = spec.stream.dilation
         self.averaged = tuple(n for n in range(1, spec.layers + 1) if n % spec.stream.period == 0)
         self.weights = nn.ParameterList(
@@ -41,9 +42,9 @@ class DenseFormer(nn.Module):
         """The embedding is the state and X_0."""
         return embedded, embedded
 
-    def read(self, state: tuple[Tensor, ...], k: int, norm: nn.Module) -> Tensor:
+    def read(self, state: tuple[Tensor, ...], k: int, norm: nn.Module) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The normed state."""
-        return norm(state[0])
+        return norm(state[0]), state
 
     def write(self, state: tuple[Tensor, ...], k: int, y: Tensor, norm: nn.Module) -> tuple[Tensor, ...]:
         """The output is added; after an MLP the sum is a block output and the average becomes the state."""
