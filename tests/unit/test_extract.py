@@ -141,6 +141,13 @@ def test_pod_entities_links_and_code_are_plain():
     assert plain(text) == "NAME\n\nperlfaq - bold $a->b <x> the docs\n\n  verbatim B<x>"
 
 
+def test_only_the_questions_of_perls_faq_become_documents():
+    page = b"=head1 NAME\n\nperlfaq1\n\n=head2 What is Perl?\n\nA language.\n\n=head1 AUTHOR\n\nMany.\n"
+    found, refused = run("pod_questions", {"perlfaq1.pod": page})
+    assert [text for _, text in found] == ["What is Perl?\n\nA language."]
+    assert refused == {"no question": 2}
+
+
 def test_markdown_links_inside_a_site_become_words():
     text = plain(
         markdown_to_text(

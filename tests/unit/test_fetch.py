@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -224,6 +225,38 @@ def test_failures_of_pip_are_one_line_with_a_remedy(tmp_path, monkeypatch, words
     with pytest.raises(UserError, match=expected) as caught:
         archives.fetch_pip("toy", "1.0", GOOD, tmp_path, asked_by="cc-toy")
     assert len(caught.value.lines) == 1 and "cc-toy" in str(caught.value) and "toy==1.0" in str(caught.value)
+
+
+def test_a_package_that_apt_does_not_know_is_named_with_both_remedies(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(archives, "_refresh_empty_lists", lambda: None)
+    words = "E: Unable to locate package toy-doc-9"
+    monkeypatch.setattr(
+        archives.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 100, "", words)
+    )
+    with pytest.raises(
+        UserError, match=r"toy-doc-9 or toy-doc-8: E: Unable .*apt-get update.*corpus=embedded-pip"
+    ):
+        archives.fetch_deb(["toy-doc-9", "toy-doc-8"], tmp_path, asked_by="cc-toy")
+
+
+@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs dpkg-deb")
+def test_a_debian_package_is_read_without_unpacking_it(tmp_path):
+    tree = tmp_path / "tree"
+    (tree / "DEBIAN").mkdir(parents=True)
+    (tree / "DEBIAN" / "control").write_text(
+        "Package: toy-doc\nVersion: 1\nArchitecture: all\nMaintainer: N <n@example.org>\nDescription: toy\n",
+        encoding="utf-8",
+    )
+    (tree / "usr" / "share").mkdir(parents=True)
+    (tree / "usr" / "share" / "a.txt").write_text("text", encoding="utf-8")
+    (tree / "usr" / "share" / "link.txt").symlink_to("/etc/passwd")
+    subprocess.run(
+        ["dpkg-deb", "--build", "--root-owner-group", str(tree), str(tmp_path / "toy.deb")],
+        check=True,
+        capture_output=True,
+    )
+    assert archives.read_members(tmp_path / "toy.deb", ALL) == {"usr/share/a.txt": b"text"}
 
 
 def test_a_machine_without_apt_is_sent_to_the_pip_corpus(tmp_path, monkeypatch):

@@ -130,6 +130,15 @@ def pod(files: Files, refused: Counter, *, depth: int = 0) -> Documents:
     return _pages(pod_to_text, files, refused, depth)
 
 
+def pod_questions(files: Files, refused: Counter) -> Documents:
+    """Perl's FAQ: only the pieces whose heading asks, without each page's name, version and authors."""
+    for path, text in pod(files, refused, depth=2):
+        if text.split("\n", 1)[0].rstrip().endswith("?"):
+            yield path, text
+        else:
+            refused["no question"] += 1
+
+
 _NAVIGATION = re.compile(
     r"\W*(prev(ious)?|next|up|home|contents|index|table of contents|top|edit|back|search)\W*", re.I
 )
@@ -355,6 +364,7 @@ def dictd(files: Files, refused: Counter) -> Documents:
             if entry.startswith("00-database"):
                 continue
             lines = [re.sub(r"^ {2,5}", "", line) for line in entry.split("\n")]
+            lines[0] = lines[0].partition("%%%")[0]
             # Curly brackets mark cross references.
             yield f"{name}#{number}", re.sub(r"\{([^{}]*)\}", r"\1", "\n".join(lines))
 
@@ -370,6 +380,7 @@ EXTRACTORS: dict[str, Callable[..., Documents]] = {
     "markdown": markdown,
     "plain": plain,
     "pod": pod,
+    "pod_questions": pod_questions,
     "pylint_messages": pylint_messages,
     "python_topics": python_topics,
     "rst": rst,
