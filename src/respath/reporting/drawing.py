@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +12,13 @@ import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
+from matplotlib.textpath import TextPath
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from respath.config.paper import Curves, Figure as Definition
+from respath.config.paper import Curves
+from respath.config.paper import Figure as Definition
 from respath.reporting.series import Series, human_tokens, short_count, spread
 
 STYLE = Path(__file__).with_name("respath.mplstyle")
@@ -34,6 +38,12 @@ DASHES = (
 )
 MARKERS = "osD^vPX<>*"
 
+#: Inches.
+_WIDTH = 7.2
+#: Shares of a training whose losses would flatten the rest of a panel, and are cut off.
+_SKIP_LOSS, _SKIP_DIFFERENCE = 0.3, 0.15
+#: Least distance of tick labels on a logarithmic axis, as a share of its length.
+_TICK_GAP = 0.16
 #: Points of font size per inch of axes height that one label needs.
 _LABEL_POINTS = 10.5
 
@@ -79,10 +89,13 @@ def _wrapped(text: str, width: int) -> str:
     return "\n".join([*lines, line])
 
 
-def _axes(series: Series, widths: list[float], right: float) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(7.2, 3.1))
+def _axes(series: Series, widths: list[float], label_share: float) -> tuple[Figure, list[Axes]]:
+    """Panels of relative widths; room at the right for leaders (``label_share`` of the figure) and the longest label."""
+    figure = Figure(figsize=(_WIDTH, 3.1))
+    longest = max(TextPath((0, 0), label, size=8, prop=FontProperties()).get_extents().x1 for label in series.labels.values())
+    right = 1 - label_share - (longest / 72 + 0.06) / _WIDTH
     foot = 0.165 + 0.035 * len(_wrapped(" ".join(series.notes), 165).splitlines()) * bool(series.notes)
-    grid = figure.add_gridspec(1, len(widths), width_ratios=widths, left=0.072, right=right, top=0.84, bottom=foot, wspace=0.3)
+    grid = figure.add_gridspec(1, len(widths), width_ratios=widths, left=0.08, right=right, top=0.84, bottom=foot, wspace=0.3)
     return figure, [figure.add_subplot(grid[0, index]) for index in range(len(widths))]
 
 
@@ -146,6 +159,16 @@ def _robust_limits(axes: Axes, series: Series, panel: str, skip: float, pad: flo
     axes.set_ylim(min(late) - pad * span, max(late) + pad * span)
 
 
+def _apart(ticks: list[float]) -> list[float]:
+    """Ticks whose labels do not collide on a logarithmic axis: the ends, and those between with room on both sides."""
+    gap = _TICK_GAP * math.log(ticks[-1] / ticks[0])
+    kept = ticks[:1]
+    for tick in ticks[1:-1]:
+        if math.log(tick / kept[-1]) >= gap and math.log(ticks[-1] / tick) >= gap:
+            kept.append(tick)
+    return [*kept, ticks[-1]] if len(ticks) > 1 else kept
+
+
 def _empty(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=8, color="#777777", style="italic")
     axes.set_xticks([])
@@ -153,7 +176,7 @@ def _empty(axes: Axes, text: str) -> None:
 
 
 def _curves(series: Series, definition: Definition) -> Figure:
-    figure, (left, right) = _axes(series, [1, 1.15], right=0.805)
+    figure, (left, right) = _axes(series, [1, 1.15], label_share=0.062)
     suffix = f", {series.window}" if series.window else ""
     for axes, panel, title in ((left, "loss", "Training loss"), (right, "difference", "Difference from the baseline")):
         points = [p for p in series.points if p.panel == panel]
@@ -164,7 +187,7 @@ def _curves(series: Series, definition: Definition) -> Figure:
         if panel == "difference":
             axes.axhline(0, color="#999999", linewidth=0.6)
         ends = _lines(axes, series, panel, bands=panel == "difference")
-        _robust_limits(axes, series, panel, 0.15)
+        _robust_limits(axes, series, panel, _SKIP_LOSS if panel == "loss" else _SKIP_DIFFERENCE)
         _token_axis(axes, points)
         if panel == "difference":
             axes.set_title(f"Difference from {series.labels[definition.baseline]} (nats/token)")
@@ -175,8 +198,8 @@ def _curves(series: Series, definition: Definition) -> Figure:
 
 
 def _scaling(series: Series, definition: Definition) -> Figure:
-    figure, panels = _axes(series, [1, 0.8, 1], right=0.845)
-    titles = ("Validation loss by size", "Paper (v1), by size", f"Training loss, {definition.curve_size}")
+    figure, panels = _axes(series, [1, 0.8, 1], label_share=0.046)
+    titles = ("Validation loss by size", "Printed in the paper", f"Training loss, {definition.curve_size}")
     for axes, panel, title in zip(panels, ("size", "paper", "loss"), titles, strict=True):
         points = [p for p in series.points if p.panel == panel]
         axes.set_title(title)
@@ -185,7 +208,7 @@ def _scaling(series: Series, definition: Definition) -> Figure:
             continue
         ends = _lines(axes, series, panel, bands=panel == "loss", marked=panel != "loss")
         if panel == "loss":
-            _robust_limits(axes, series, panel, 0.15)
+            _robust_limits(axes, series, panel, _SKIP_LOSS)
             _token_axis(axes, points)
             _label_lines(axes, series, ends)
             continue
@@ -193,7 +216,7 @@ def _scaling(series: Series, definition: Definition) -> Figure:
         # Ticks where the models are: one per size, read off the baseline's line (or the first that is drawn).
         first = next(iter(ends))
         ticks = [p.x for p in series.of(panel, definition.baseline if definition.baseline in ends else first)]
-        axes.xaxis.set_major_locator(FixedLocator(ticks))
+        axes.xaxis.set_major_locator(FixedLocator(_apart(ticks)))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_count(value)))
         axes.margins(x=0.12)

@@ -92,6 +92,7 @@ class _Builder:
         self.points: list[Point] = []
         self.absent: dict[str, str] = {}
         self.further: list[str] = []
+        self.sources: dict[str, None] = {}
         self.window = ""
         self.units: dict[str, str] = {}
 
@@ -101,7 +102,8 @@ class _Builder:
         for name, reason in self.absent.items():
             by_reason.setdefault(reason, []).append(name)
         missing = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
-        return ([f"Not drawn: {'; '.join(missing)}."] if missing else []) + self.further
+        sources = [f"Printed losses: {', '.join(self.sources)}, at the paper's own sizes."] if self.sources else []
+        return ([f"Not drawn: {'; '.join(missing)}."] if missing else []) + self.further + sources
 
     def _runs(self, request: RunRequest) -> list[Run]:
         return [self.project.resolve(self.paper, request, seed) for seed in self.project.seeds]
@@ -181,10 +183,11 @@ class _Builder:
                 request = self.project.request(definition.run, RunRequest(size=size, variant=variant))
                 self._size_point(variant, size, request)
                 if printed is not None and f"{size}-{variant}" in printed.rows:
-                    value = printed.value(f"{size}-{variant}", "mean")
+                    cell = printed.cell(f"{size}-{variant}", "mean")
                     x = self._parameters(size, variant, "paper")
-                    if value is not None and x is not None:
-                        self.points.append(Point("paper", variant, size, x, float(value)))
+                    if cell.value is not None and x is not None:
+                        self.points.append(Point("paper", variant, size, x, float(cell.value)))
+                        self.sources[cell.note or printed.title] = None
             request = self.project.request(definition.run, RunRequest(size=definition.curve_size, variant=variant))
             self._line("loss", variant, definition.curve_size, self._curves_of(variant, request))
 

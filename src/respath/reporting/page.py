@@ -1,0 +1,240 @@
+"""``python -m respath.reporting.page``: one self-contained HTML page per paper, readable without scripts or network."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import sys
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from respath.comparison.cells import STATUSES, build_grid, rank_agreement
+from respath.comparison.claims import VERDICTS, Verdict, judge_claim, load_claims
+from respath.comparison.diff import counts_text, kv_deviations, rank_text, scale_note
+from respath.comparison.options import add_options, open_project
+from respath.comparison.provenance import Provenance, provenance_of
+from respath.comparison.results import Results
+from respath.config.documents import load_yaml
+from respath.config.project import Artifact, Project
+from respath.errors import OK, guard
+from respath.files import write_text
+from respath.reporting import figure as figures
+from respath.reporting.footer import footer_lines
+from respath.reporting.latex import templates_of
+from respath.reporting.layout import Head, Layout, lay_out, short_status
+from respath.reporting.mathematics import text_html
+from respath.reporting.pdf import citation
+from respath.reporting.table import plain_cell
+
+#: A shape beside each word, so that statuses and verdicts read without colour: (symbol, class).
+CHIPS = {
+    "match": ("✓", "good"),
+    "within": ("≈", "good"),
+    "off": ("✗", "bad"),
+    "diverged": ("⚠", "bad"),
+    "not run": ("○", "quiet"),
+    "not reported": ("–", "quiet"),
+    "not comparable at this scale": ("≁", "neutral"),
+    "supported": ("✓", "good"),
+    "contradicted": ("✗", "bad"),
+    "inconclusive": ("?", "warn"),
+    "not judged at this scale": ("–", "quiet"),
+}
+
+
+def chip(status: str) -> dict[str, str]:
+    """Symbol, class and words of a status; a mixed one (``3 match, 1 off``) is a warning."""
+    symbol, kind = CHIPS.get(status, ("!", "warn"))
+    return {"symbol": symbol, "kind": kind, "text": short_status(status)}
+
+
+def head_groups(heads: tuple[Head, ...]) -> list[dict[str, Any]]:
+    """Upper row of heads: spans of equal groups; heads without a group span both rows."""
+    groups: list[dict[str, Any]] = []
+    for head in heads:
+        if head.group and groups and groups[-1]["text"] == head.group:
+            groups[-1]["span"] += 1
+            continue
+        unit = f" ({head.unit})" if head.unit and "(" not in (head.group or head.text) else ""
+        text = head.group or head.text
+        groups.append({"text": text, "unit": unit, "span": 1, "alone": not head.group, "kind": head.kind})
+    return groups
+
+
+def table_context(project: Project, results: Results, artifact: Artifact) -> dict[str, Any]:
+    """What the page shows of a table."""
+    grid = build_grid(project, results, artifact)
+    layout: Layout = lay_out(project, grid)
+    # How many columns of a group come first: they get a rule at their left.
+    starts = [index > 0 and bool(head.group) and head.group != layout.heads[index - 1].group for index, head in enumerate(layout.heads)]
+    blocks = [
+        {
+            "title": block.title,
+            "rows": [
+                [
+                    {
+                        "kind": cell.kind,
+                        "html": text_html(cell.text) if cell.kind in ("label", "text") else plain_cell(cell),
+                        "word": cell.kind == "number" and not cell.is_number,
+                        "bold": cell.bold,
+                        "note": cell.note,
+                        "chip": chip(cell.text) if cell.kind == "status" and cell.text else None,
+                        "starts": start,
+                    }
+                    for cell, start in zip(row, starts, strict=True)
+                ]
+                for row in block.rows
+            ],
+        }
+        for block in layout.blocks
+    ]
+    counts = {name: number for name, number in grid.counts().items() if number}
+    return {
+        **artifact_context(project, results, artifact),
+        "kind": "table",
+        "groups": head_groups(layout.heads),
+        "lower": [{"text": head.text, "kind": head.kind, "starts": s} for head, s in zip(layout.heads, starts, strict=True) if head.group],
+        "width": len(layout.heads),
+        "blocks": blocks,
+        "notes": layout.notes,
+        "chips": [chip(name) | {"number": number} for name, number in counts.items()],
+        "ranks": [
+            f"{next(c.label for c in grid.table.columns if c.id == name)}: {rank_text(rank)}"
+            for name, rank in rank_agreement(project, grid).items()
+        ],
+        "files": ["csv", "tex", "md"],
+    }
+
+
+def figure_context(project: Project, results: Results, artifact: Artifact, folder: Path) -> dict[str, Any]:
+    """What the page shows of a figure: the rendered PNG, or one drawn now where there is none."""
+    png = folder / f"{artifact.id}.png"
+    content = png.read_bytes() if png.exists() else figures.render(project, results, artifact)["png"]
+    return {
+        **artifact_context(project, results, artifact),
+        "kind": "figure",
+        "png": base64.b64encode(content).decode(),
+        "files": ["csv", "pdf", "png"],
+    }
+
+
+def artifact_context(project: Project, results: Results, artifact: Artifact) -> dict[str, Any]:
+    """What tables and figures have in common."""
+    provenance: Provenance = provenance_of(project, results, artifact.paper, project.trained_runs(artifact))
+    return {
+        "id": artifact.id,
+        "target": artifact.target,
+        "title": artifact.definition.title,
+        "section": artifact.definition.section,
+        "caption": artifact.definition.caption.strip(),
+        "footer": footer_lines(provenance),
+        "specs": provenance.specs,
+        "warnings": provenance.warnings,
+    }
+
+
+def claim_context(verdict: Verdict) -> dict[str, Any]:
+    """What the page shows of a claim."""
+    source = ", ".join(f"{key.capitalize()} {value}" for key, value in verdict.claim.source.items())
+    return {
+        "id": verdict.claim.id,
+        "title": verdict.claim.title,
+        "source": source,
+        "chip": chip(verdict.verdict),
+        "reason": verdict.reason,
+        "note": verdict.claim.note,
+        "decisions": verdict.claim.decisions,
+        "tests": [
+            {"text": test.text, "chip": chip(test.verdict), "reason": test.reason, "printed": _printed_text(test.printed)}
+            for test in verdict.tests
+        ],
+    }
+
+
+def _printed_text(printed: dict[str, Any]) -> str:
+    return ", ".join(f"{side} {value}" for side, value in printed.items())
+
+
+def decision_context(project: Project, paper: str) -> list[dict[str, Any]]:
+    """The paper's open questions with defaults and arms, as its decisions.yaml tells them."""
+    path = project.folder(paper).path / "decisions.yaml"
+    entries = load_yaml(path) if path.exists() else []
+    return [{**entry, "arms": [_arm(arm) for arm in entry.get("arms") or ()]} for entry in entries or ()]
+
+
+def _arm(arm: Any) -> str:
+    return ", ".join(f"{key} {value}" for key, value in arm.items()) if isinstance(arm, dict) else str(arm)
+
+
+def page(project: Project, results: Results, paper_id: str, folder: Path) -> str:
+    """The whole page. Figures are taken from ``folder`` where they are rendered."""
+    paper = project.folder(paper_id).paper
+    artifacts = [
+        table_context(project, results, artifact) if artifact.is_table else figure_context(project, results, artifact, folder)
+        for artifact in project.artifacts(paper_id)
+    ]
+    verdicts = [judge_claim(project, results, paper_id, claim) for claim in load_claims(project, paper_id)]
+    claims = [claim_context(verdict) for verdict in verdicts]
+    tally = {name: sum(verdict.verdict == name for verdict in verdicts) for name in VERDICTS}
+    cells = dict.fromkeys(STATUSES, 0)
+    for artifact in project.artifacts(paper_id):
+        if artifact.is_table:
+            for name, number in build_grid(project, results, artifact).counts().items():
+                cells[name] += number
+    runs = {run.id: run for artifact in project.artifacts(paper_id) for run in project.trained_runs(artifact)}
+    whole = provenance_of(project, results, paper_id, runs.values())
+    env = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates_of(project)),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return env.get_template("page.html.j2").render(
+        paper=paper,
+        citation=citation(paper),
+        scale=project.scale,
+        comparable=project.scale.comparable,
+        scale_note=scale_note(project.scale.id, project.scale.comparable),
+        cell_chips=[chip(name) | {"number": number} for name, number in cells.items() if number],
+        claim_chips=[chip(name) | {"number": number} for name, number in tally.items() if number],
+        artifacts=artifacts,
+        claims=claims,
+        decisions=decision_context(project, paper_id),
+        provenance=whole,
+        footer=footer_lines(whole),
+        runs=_run_rows(results, runs.values()),
+        kv_deviations=kv_deviations(results, paper_id),
+        summary=counts_text(cells),
+    )
+
+
+def _run_rows(results: Results, runs: Any) -> list[dict[str, Any]]:
+    rows = []
+    for run in runs:
+        record = results.train(run.id)
+        rows.append({"id": run.id, "status": record["status"] if record else "not run"})
+    return rows
+
+
+@guard
+def main(arguments: list[str] | None = None) -> int:
+    """Write the page and print its place."""
+    parser = argparse.ArgumentParser(prog="python -m respath.reporting.page", description=__doc__)
+    add_options(parser)
+    parser.add_argument("--paper", required=True, help="paper id, e.g. resformer")
+    parser.add_argument("--out", type=Path, help="the page (default: reports/out/<scale>/<paper>/index.html)")
+    options = parser.parse_args(arguments)
+    project, results = open_project(options)
+    project.folder(options.paper)
+    out = options.out or project.root / "reports" / "out" / project.scale.id / options.paper / "index.html"
+    write_text(out, page(project, results, options.paper, out.parent))
+    print(out)
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())
