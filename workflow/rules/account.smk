@@ -24,7 +24,7 @@ rule measure_kv:
     output:
         "results/kv/{paper}.json",
     params:
-        definition=lambda w: fingerprint(w.paper, "src/respath/accounting", "src/respath/model"),
+        definition=lambda w: fingerprint(w.paper, "src/respath/accounting", "src/respath/model", scales=("paper",)),
     log:
         "logs/measure_kv/{paper}.log",
     conda:

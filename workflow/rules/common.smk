@@ -9,8 +9,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
-from snakemake.exceptions import WorkflowError
-
 from respath.config.model import identity
 from respath.config.project import Project
 from respath.config.run import sample_id, tokenizer_id, tokens_id
@@ -20,11 +18,22 @@ from respath.files import canonical_json
 
 
 def read_project():
-    """The project, or every problem of config, papers and scales as one message without a traceback."""
+    """The project; or every problem of config, papers and scales, one a line and without a traceback."""
+    settings = dict(config)
+    if isinstance(settings.get("seeds"), list):
+        # `--config seeds=[1,2,3]` arrives as texts.
+        settings["seeds"] = [int(seed) if str(seed).isdigit() else seed for seed in settings["seeds"]]
     try:
-        return Project(Path(workflow.basedir), config)
+        return Project(Path(workflow.basedir), settings)
     except UserError as error:
-        raise WorkflowError("\n".join(error.lines)) from None
+        for line in error.lines:
+            tell(f"error: {line}")
+        sys.exit(error.exit_code)
+
+
+def tell(text):
+    """A notice on stderr (stdout belongs to --dag and its like)."""
+    print(text, file=sys.stderr)
 
 
 def export_environment():
@@ -80,12 +89,12 @@ wildcard_constraints:
 
 
 @functools.cache
-def fingerprint(paper, *folders):
+def fingerprint(paper, *folders, scales=("paper", SCALE)):
     """Hash of the files that decide a cheap rule's output: the paper's own, and the library's (never for training).
 
     A parameter, not inputs: an edit renders again, and a dry run still shows what a table is made of.
     """
-    files = [*definition_files(paper), f"scales/{SCALE}.yaml", "scales/paper.yaml"]
+    files = definition_files(paper) + [f"scales/{scale}.yaml" for scale in scales]
     files += sorted(str(path) for folder in folders for path in Path(folder).rglob("*") if path.is_file())
     digest = hashlib.sha256()
     for name in files:
@@ -155,11 +164,6 @@ def definition_files(paper):
     return [str(path) for name in names if (path := folder / f"{name}.yaml").exists()] + sorted(
         map(str, (folder / "reported").glob("*.yaml"))
     )
-
-
-def tell(text):
-    """A notice on stderr (stdout belongs to --dag and its like)."""
-    print(text, file=sys.stderr)
 
 
 def banner():

@@ -5,8 +5,6 @@ rule fetch:
     "Fetch one embedded source and extract its documents."
     output:
         "results/corpus/{corpus}/{source}/source.json",
-    params:
-        cache=".cache/respath",
     log:
         "logs/fetch/{corpus}/{source}.log",
     conda:
@@ -17,7 +15,7 @@ rule fetch:
         runtime=60,
     shell:
         "python -m respath.data.fetch --source {wildcards.source:q} --corpus {wildcards.corpus:q}"
-        " --out {output:q} --cache {params.cache:q} > {log:q} 2>&1"
+        " --out {output:q} > {log:q} 2>&1"
 
 
 rule index_corpus:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import types
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -87,34 +88,56 @@ def line_of(path: str | Path, keys: Sequence[str | int]) -> int | None:
     return line
 
 
-def _fields_at(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
-    """Names allowed beside the last element of ``location`` (for did-you-mean); empty when not a plain model."""
-    current: Any = model
-    for part in location[:-1]:
-        if isinstance(current, type) and issubclass(current, BaseModel):
-            field = current.model_fields.get(str(part))
-            current = field.annotation if field else None
-        candidates = [current, *getattr(current, "__args__", ())]
-        models = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
-        current = models[0] if models else current
-    if isinstance(current, type) and issubclass(current, BaseModel):
-        return [field.alias or name for name, field in current.model_fields.items()]
-    return []
+def _models_in(annotation: Any) -> list[Any]:
+    """The annotation itself, or the members of a union, without ``Annotated`` and ``None``."""
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [model for member in get_args(annotation) for model in _models_in(member)]
+    return [annotation]
+
+
+def _tag(model: Any) -> Any:
+    """The ``kind`` that selects a model of a union."""
+    field = model.model_fields.get("kind") if isinstance(model, type) and issubclass(model, BaseModel) else None
+    return get_args(field.annotation)[0] if field and get_args(field.annotation) else None
+
+
+def _walk(model: type[BaseModel], location: Sequence[str | int]) -> tuple[list[str | int], list[str]]:
+    """A pydantic location as YAML keys (without the tags of unions), and the names allowed beside its last key."""
+    keys: list[str | int] = []
+    current, siblings = [model], []
+    for part in location:
+        tagged = [candidate for candidate in current if _tag(candidate) == part]
+        if tagged and len(current) > 1:
+            current = tagged
+            continue
+        keys.append(part)
+        siblings, following = [], []
+        for candidate in current:
+            origin = get_origin(candidate)
+            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+                siblings += list(candidate.model_fields)
+                field = candidate.model_fields.get(str(part))
+                following += _models_in(field.annotation) if field else []
+            elif origin in (dict, tuple, list) and get_args(candidate):
+                following += _models_in(get_args(candidate)[1 if origin is dict else 0])
+        current = following
+    return keys, list(dict.fromkeys(siblings))
 
 
 def problems(error: ValidationError, path: str | Path, model: type[BaseModel], prefix: Sequence[str | int] = ()) -> list[str]:
     """A pydantic error as lines ``file:line: key: problem; remedy``."""
     lines = []
     for item in error.errors(include_url=False):
-        location = [part for part in item["loc"] if not str(part).startswith(("function-", "tagged-union"))]
+        location, siblings = _walk(model, item["loc"])
         keys = [*prefix, *location]
         line = line_of(path, keys) if str(path).endswith((".yaml", ".yml")) else None
         where = f"{path}:{line}" if line else str(path)
         key = ".".join(str(part) for part in keys) or "(document)"
         kind, got = item["type"], item.get("input")
         if kind == "extra_forbidden":
-            known = _fields_at(model, location)
-            message = f"unknown key{did_you_mean(location[-1], known)}"
+            message = f"unknown key{did_you_mean(location[-1], siblings)}"
         elif kind == "missing":
             message = "is missing"
         elif kind in ("int_type", "float_type", "int_parsing", "float_parsing", "bool_type") and isinstance(got, str):
@@ -167,4 +190,6 @@ class Collector:
     def finish(self) -> None:
         """Raise everything gathered, each line once."""
         if self.lines:
-            raise UserError(list(dict.fromkeys(self.lines)))
+            # The same mistake seen from several sizes or scales is one mistake.
+            unique = {re.sub(r" \(size [^()]*, scale [^()]*\)$", "", line): line for line in reversed(self.lines)}
+            raise UserError(list(reversed(unique.values())))

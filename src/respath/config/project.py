@@ -235,7 +235,8 @@ class Project:
                     for scale in {self.config.scale, "paper"} & set(self.scales):
                         self.resolve(artifact.paper, request, seed=0, scale=scale)
                 except UserError as error:
-                    collect.lines += [f"{where}.{key}: {line}" for line in error.lines]
+                    # A mistake in another file speaks for itself.
+                    collect.lines += [line if line.startswith("papers/") else f"{where}.{key}: {line}" for line in error.lines]
         for paper, folder in self.folders.items():
             # A variant that no table uses is still checked, on the first size that fits it.
             for name in folder.variants:

@@ -1,0 +1,180 @@
+"""What the workflow plans: on a clean checkout, after edits that matter, and after edits that do not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from respath.config.project import Project
+from tests.project_copy import ROOT, ProjectCopy
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> ProjectCopy:
+    """A copy in which everything has already been made (by empty stand-ins)."""
+    copy = ProjectCopy(tmp_path_factory.mktemp("done"))
+    copy.pretend_done("all")
+    return copy
+
+
+@pytest.fixture
+def edited(done):
+    """The finished copy; every file that a test edits is put back afterwards."""
+    names = ["config.yaml", *(str(p.relative_to(done.path)) for p in done.path.glob("papers/resformer/*.yaml"))]
+    before = {name: (done.path / name).read_text() for name in names}
+    yield done
+    for name, text in before.items():
+        (done.path / name).write_text(text)
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory) -> ProjectCopy:
+    return ProjectCopy(tmp_path_factory.mktemp("fresh"))
+
+
+def test_a_bare_dry_run_on_a_clean_checkout_plans_every_run(fresh):
+    planned = fresh.planned()
+    assert planned["train"] == len(Project(ROOT).all_runs())
+    assert planned["all"] == 1
+
+
+def test_the_default_profile_is_loaded(fresh):
+    assert "Using workflow specific profile profiles/default" in fresh.snakemake("-n", "resformer_table13").stderr
+
+
+def test_the_listed_targets_carry_their_titles(fresh):
+    listed = fresh.snakemake("--list-target-rules").stdout
+    for target in ("all", "demo", "plan", "diff", "check", "clean_checkpoints", "pdf"):
+        assert f"\n{target} (" in f"\n{listed}"
+    for artifact in Project(ROOT).artifacts():
+        assert f"{artifact.target} ({artifact.definition.title}" in listed
+
+
+def test_table3_trains_exactly_its_ten_runs(fresh):
+    graph = json.loads(fresh.snakemake("resformer_table3", "-F", "--d3dag").stdout)
+    trained = [node["value"] for node in graph["nodes"] if node["value"]["label"] == "train"]
+    project = Project(ROOT)
+    assert len(trained) == len(project.trained_runs(project.artifact("resformer_table3"))) == 10
+
+
+@pytest.mark.parametrize("target", ["diff", "check", "plan", "resformer_kv", "resformer_table13", "resformer_table14"])
+def test_comparing_planning_and_accounting_never_train(fresh, target):
+    assert "train" not in fresh.planned(target)
+
+
+def test_table12_needs_tokens_but_no_training(fresh):
+    planned = fresh.planned("resformer_table12")
+    assert planned["manifest"] == 1
+    assert "train" not in planned
+
+
+def test_missing_allow_renders_without_training(fresh):
+    planned = fresh.planned("resformer_table3", "--config", "missing=allow")
+    assert planned == {"table": 1, "resformer_table3": 1}
+
+
+def test_nothing_is_planned_when_everything_is_there(done):
+    assert done.planned("all") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("papers/resformer/variants.yaml", 'label: "Identity"', 'label: "Identity!"'),
+        ("papers/resformer/variants.yaml", 'colour: "#4e79a7"', 'colour: "#4e79a8"'),
+        ("papers/resformer/tables.yaml", 'title: "Average valid loss for', 'title: "Mean valid loss for'),
+        ("papers/resformer/figures.yaml", "curve_size: 468M", "curve_size: 82M"),
+        ("papers/resformer/paper.yaml", "# Value Residual Learning as data", "# The paper as data"),
+    ],
+    ids=["label", "colour", "title", "plot", "comment"],
+)
+def test_an_edit_for_people_renders_but_trains_nothing(edited, name, old, new):
+    edited.edit(name, old, new)
+    planned = edited.planned("all")
+    assert planned.get("table", 0) > 0
+    assert not {"train", "evaluate_loss", "evaluate_lm", "fetch", "sample", "tokenize"} & set(planned)
+
+
+def test_an_edited_learning_rate_trains_exactly_one_run_and_reverting_it_none(edited):
+    edited.edit(
+        "papers/resformer/variants.yaml",
+        "model: {values: {kind: mix, layers: all, coefficients: {source: 0.5, own: 0.5}}}",
+        "model: {values: {kind: mix, layers: all, coefficients: {source: 0.5, own: 0.5}}}\n    recipe: {peak_lr: 1e-3}",
+    )
+    planned = edited.planned("resformer_table3")
+    assert planned["train"] == planned["evaluate_loss"] == 1
+    edited.edit("papers/resformer/variants.yaml", "\n    recipe: {peak_lr: 1e-3}", "")
+    assert "train" not in edited.planned("resformer_table3")
+
+
+def test_reordered_keys_and_a_new_table_train_nothing(edited):
+    edited.edit(
+        "papers/resformer/variants.yaml",
+        "{values: {kind: mix, layers: all, coefficients: {source: 0.5, own: 0.5}}}",
+        "{values: {layers: all, coefficients: {own: 0.5, source: 0.5}, kind: mix}}",
+    )
+    with (edited.path / "papers/resformer/tables.yaml").open("a") as stream:
+        stream.write(
+            "\n  extra1:\n    title: Extra\n    section: none\n    run: {size: 82M}\n"
+            "    rows: [{id: identity, label: Identity, run: {variant: identity}}]\n"
+            "    columns: [{id: loss, label: Loss, metric: loss.mean}]\n"
+        )
+    planned = edited.planned("resformer_extra1")
+    assert planned == {"table": 1, "resformer_extra1": 1}
+
+
+def test_two_more_seeds_train_two_more_runs_of_each_row(edited):
+    planned = edited.planned("resformer_table3", "--config", "seeds=[1,2,3]")
+    assert planned["train"] == 20
+
+
+def test_newer_data_does_not_retrain(edited):
+    for path in edited.path.glob("results/tokens/*/manifest.json"):
+        path.write_text('{"changed": true}\n')
+    assert "train" not in edited.planned("all")
+
+
+def test_the_snakefile_imports_no_torch(fresh, tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('the Snakefile imported torch')\n")
+    assert fresh.snakemake("-n", env={"PYTHONPATH": str(tmp_path)}).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "expected"),
+    [
+        ("config.yaml", "scale: smoke", "scale: smok", "config.yaml: scale: 'smok' is not known (did you mean 'smoke'?)"),
+        ("config.yaml", "missing: error", "mising: error", "mising: unknown key (did you mean 'missing'?)"),
+        ("config.yaml", "threads: 1 ", 'threads: "1" ', "runtime.threads: expects a number, got the text '1'"),
+        (
+            "papers/resformer/tables.yaml",
+            'id: plus, label: "ResFormer-Plus*", group: "ResFormer", run: {variant: plus}',
+            'id: plus, label: "ResFormer-Plus*", group: "ResFormer", run: {variant: pluss}',
+            "resformer has no variant 'pluss' (did you mean 'plus'?)",
+        ),
+        (
+            "papers/resformer/variants.yaml",
+            "strength: 0.4}",
+            "strenght: 0.4}",
+            "neutreno.model.values.strenght: unknown key (did you mean 'strength'?)",
+        ),
+    ],
+    ids=["scale", "key", "type", "variant", "nested key"],
+)
+def test_a_wrong_word_is_one_line_with_file_key_and_remedy(edited, name, old, new, expected):
+    edited.edit(name, old, new)
+    refused = edited.snakemake("-n")
+    assert refused.returncode != 0
+    assert expected in refused.stderr
+    assert name in refused.stderr
+    assert "Traceback" not in refused.stderr and "File " not in refused.stderr
+
+
+def test_all_problems_are_reported_at_once(edited):
+    edited.edit("config.yaml", "scale: smoke", "scale: smok")
+    edited.edit("papers/resformer/paper.yaml", "corpus: slimpajama-62b", "corpus: slimpajam-62b")
+    refused = edited.snakemake("-n")
+    assert "'smok' is not known" in refused.stderr
+    edited.edit("config.yaml", "scale: smok", "scale: smoke")
+    refused = edited.snakemake("-n")
+    assert "data.corpus: 'slimpajam-62b' is not known (did you mean 'slimpajama-62b'?)" in refused.stderr
