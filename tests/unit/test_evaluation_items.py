@@ -185,6 +185,42 @@ def test_auto_never_asks_the_hub_unless_told_and_never_when_it_is_switched_off(m
     assert not items.Collection("auto", None, True, None, catalogue()).use_hub
 
 
+def test_the_hub_is_read_at_the_pinned_revision(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    asked = []
+
+    def load_dataset(repository, config, **options):
+        asked.append((repository, config, options))
+        return [ARC]
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    entry = collect(tmp_path, source="hub", tasks=["arc_easy"])["tasks"]["arc_easy"]
+    hub = catalogue().tasks["arc_easy"].hub
+    assert asked == [("allenai/ai2_arc", "ARC-Easy", {"split": "test", "revision": hub.revision})]
+    assert entry["source"] == "hub" and entry["origin"] == f"allenai/ai2_arc@{hub.revision}"
+
+
+def test_a_hub_that_cannot_be_reached_is_one_line_with_remedies(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+
+    def load_dataset(*_, **__):
+        raise ConnectionError("no route\nlong details")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(UserError, match=r"no route\); check the network") as caught:
+        collect(tmp_path, source="hub", tasks=["arc_easy"])
+    assert len(caught.value.lines) == 1
+
+
+def test_the_command_takes_an_empty_location_for_none(tmp_path, capsys):
+    out = str(tmp_path / "items.json")
+    assert items.main(["--suite", "resformer", "--source", "local", "--location", "", "--out", out]) == 2
+    assert "--source local needs --location" in capsys.readouterr().err
+    write_lines(tmp_path / "mine" / "arc_easy.test.jsonl", [ARC_DOCUMENT])
+    assert items.main(["--suite", "resformer", "--source", "local", "--location", str(tmp_path / "mine"), "--out", out]) == 0
+    assert json.loads(Path(out).read_text())["kind"] == "eval_items"
+
+
 # --- the wheel -----------------------------------------------------------------------------------------------------
 
 

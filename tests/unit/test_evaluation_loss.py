@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from respath.config.model import identity
-from respath.config.run import Recipe, RunSpec
 from respath.errors import UserError
 from respath.evaluation import loss
 from respath.evaluation.weights import load_trained
 from respath.files import read_json, sha256_file, write_json
-from respath.model import build_model
 from tests.unit.corpus import tiny_tokens
+from tests.unit.finished_run import finished_run
 
 CONTEXT = 32
 
@@ -28,31 +26,8 @@ def store(tmp_path_factory):
 
 @pytest.fixture
 def trained(store, tmp_path):
-    """(train.json, manifest, checkpoint folder, model) of a run whose weights are random but final."""
-    from safetensors.torch import save_file
-
-    manifest, data = store
-    model_spec = {
-        "vocab_size": 300, "layers": 3, "width": 32, "heads": 2, "kv_heads": 2, "ffn_width": 64,
-        "values": {"kind": "mix", "layers": "all", "coefficients": {"source": 0.5, "own": 0.5, "learnable": True}},
-    }  # fmt: skip
-    recipe = Recipe(steps=4, warmup_steps=1, peak_lr=1e-3, final_lr=1e-4, batch_sequences=2, context=CONTEXT)
-    spec = RunSpec.model_validate_json(
-        json.dumps({"model": model_spec, "recipe": identity(recipe), "data": identity(data), "seed": 3})
-    )
-    model = build_model(spec.model, seed=7)
-    checkpoints = tmp_path / "checkpoints"
-    (checkpoints / "final").mkdir(parents=True)
-    weights = checkpoints / "final" / "model.safetensors"
-    save_file(model.state_dict(), weights)
-    train = tmp_path / "train.json"
-    record = {
-        "schema": 1, "kind": "train", "run": "a-run", "spec": identity(spec), "status": "finished", "reason": None,
-        "weights": {"path": "checkpoints/final/model.safetensors", "sha256": sha256_file(weights)},
-        "manifest_sha256": sha256_file(manifest),
-    }  # fmt: skip
-    write_json(train, record)
-    return train, manifest, checkpoints, model
+    """(train.json, manifest, checkpoint folder, model)."""
+    return finished_run(tmp_path, *store, context=CONTEXT)
 
 
 def test_loss_is_the_token_mean_with_its_error_over_sequences():

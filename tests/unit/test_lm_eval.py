@@ -17,6 +17,8 @@ from respath.evaluation import lm
 from respath.evaluation.suites import catalogue
 from respath.files import read_json, sha256_file, write_json
 from respath.model import build_model
+from tests.unit.corpus import tiny_tokens
+from tests.unit.finished_run import finished_run
 from tests.unit.test_evaluation_items import shared_eval, write_lines
 
 pytest.importorskip("lm_eval")
@@ -157,18 +159,28 @@ def test_rolling_windows_predict_each_token_once_with_as_much_context_as_fits(mo
     assert value == pytest.approx(total, rel=1e-6)
 
 
-@pytest.mark.parametrize("variant", ["own", "mix", "reuse"])
-def test_continuing_from_the_cache_of_a_shared_context_scores_what_the_plain_way_scores(tokenizer, variant):
-    values = {
-        "own": {"kind": "own"},
-        "mix": {"kind": "mix", "layers": "all", "coefficients": {"source": 0.5, "own": 0.5}},
-        "reuse": {"kind": "reuse", "layers": "all"},
-    }[variant]
-    spec = ModelSpec.model_validate_json(json.dumps({**SPEC.model_dump(mode="json"), "values": values}))
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"values": {"kind": "own"}},
+        {"values": {"kind": "mix", "layers": "all", "coefficients": {"source": 0.5, "own": 0.5}}},
+        {"values": {"kind": "reuse", "layers": "all"}},
+        {"sharing": {"every": 2, "keys": True, "values": True}},
+        {"stream": {"kind": "denseformer"}},
+        {"stream": {"kind": "hc"}},
+        {"stream": {"kind": "full_attnres"}},
+        {"stream": {"kind": "moda"}},
+    ],
+    ids=lambda changes: "-".join(str(value.get("kind", "shared")) for value in changes.values()),
+)
+def test_continuing_from_the_cache_of_a_shared_context_scores_what_the_plain_way_scores(tokenizer, changes):
+    spec = ModelSpec.model_validate_json(json.dumps({**SPEC.model_dump(mode="json", exclude_defaults=True), **changes}))
     model = build_model(spec, seed=2)
+    draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.mul_(4 if parameter.dim() > 1 else 1)
+            # Every parameter moves: parts that start at zero would prove nothing.
+            parameter.add_(0.15 * torch.randn(parameter.shape, generator=draw))
     ours = language_model(model, tokenizer)
     pieces = []
     for context, continuation in CHOICES[:3] + [(TEXT[:60], end) for end in (" a dog", " an egg then", " yes", " no")]:
@@ -337,6 +349,23 @@ def test_changed_and_missing_item_files_are_refused_all_at_once(copied_items):
         lm.read_items(copied_items)
     assert len(caught.value.lines) == 2
     assert "missing" in "".join(caught.value.lines) and "differs from the hash" in "".join(caught.value.lines)
+
+
+def test_the_command_writes_a_byte_stable_result(made_up_items, tmp_path, capsys):
+    store = tiny_tokens(tmp_path / "tokens", vocab_size=300, validation_tokens=100)
+    train, manifest, checkpoints, _ = finished_run(tmp_path, *store, context=CONTEXT)
+    tokenizer_json = manifest.parent / read_json(manifest)["tokenizer"]["path"]
+    written = []
+    for name in ("a.json", "b.json"):
+        arguments = ["--train", train, "--checkpoints", checkpoints, "--tokenizer", tokenizer_json, "--items", made_up_items]
+        rest = ["--limit", "2", "--device", "cpu", "--out", tmp_path / name]
+        assert lm.main([str(part) for part in [*arguments, *rest]]) == 0
+        written.append((tmp_path / name).read_bytes())
+    assert written[0] == written[1]
+    content = json.loads(written[0])
+    assert content["status"] == "done" and content["limit"] == 2 and content["suite"] == "resformer"
+    assert content["tasks"]["arc_challenge"]["status"] == "not run"
+    assert "arc_challenge: not run" in capsys.readouterr().out
 
 
 def test_a_diverged_run_marks_every_task(made_up_items, tmp_path):

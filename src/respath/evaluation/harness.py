@@ -96,9 +96,11 @@ def repeat_rows(model: Transformer, cache: Cache, rows: Sequence[int], max_time:
     """A cache for ``max_time`` tokens whose row i starts as row ``rows[i]`` of ``cache``."""
     copy = model.new_cache(len(rows), max_time)
     chosen = torch.tensor(rows, device=cache.device)
-    for new, old in ((copy.keys, cache.keys), (copy.values, cache.values)):
-        for layer, tensor in old.items():
-            new[layer][:, : tensor.shape[1]] = tensor[chosen]
+    # Whatever a variant stores besides keys and values has the same form: tensors (batch, time, ...) by layer.
+    for name, store in vars(cache).items():
+        if isinstance(store, dict):
+            for layer, tensor in store.items():
+                getattr(copy, name)[layer][:, : tensor.shape[1]] = tensor[chosen]
     copy.lengths = tuple(cache.lengths[row] for row in rows)
     return copy
 
@@ -279,7 +281,9 @@ class RespathLM(TemplateLM):
             raise ValueError("only greedy generation is supported (do_sample: false, temperature: 0)")
         stops = options.get("until") or []
         stops = [stops] if isinstance(stops, str) else list(stops)
-        longest = min(int(options.get("max_gen_toks", 256)), self.context - 1)
+        longest = int(options.get("max_gen_toks", 256))
+        if longest >= self.context:
+            longest = self.context // 2  # HFLM refuses; half the context for the question is left here
         prompt = (self.tok_encode(text) or [self.eos_id])[-(self.context - longest) :]
         cache = self.model.new_cache(1, len(prompt) + longest)
         chunk, generated = prompt, []

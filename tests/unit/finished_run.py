@@ -1,0 +1,38 @@
+"""A finished run without training: random weights in the places and with the records that training leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from respath.config.model import identity
+from respath.config.run import Data, Recipe, RunSpec
+from respath.files import sha256_file, write_json
+from respath.model import build_model
+
+
+def finished_run(folder: Path, manifest: Path, data: Data, context: int = 32):
+    """(train.json, manifest, checkpoint folder, model) of a small identity ResFormer on a token store."""
+    from safetensors.torch import save_file
+
+    vocabulary = data.tokenizer.vocab_size
+    model_spec = {
+        "vocab_size": vocabulary, "layers": 3, "width": 32, "heads": 2, "kv_heads": 2, "ffn_width": 64,
+        "values": {"kind": "mix", "layers": "all", "coefficients": {"source": 0.5, "own": 0.5, "learnable": True}},
+    }  # fmt: skip
+    recipe = Recipe(steps=4, warmup_steps=1, peak_lr=1e-3, final_lr=1e-4, batch_sequences=2, context=context)
+    spec = RunSpec.model_validate_json(
+        json.dumps({"model": model_spec, "recipe": identity(recipe), "data": identity(data), "seed": 3})
+    )
+    # Another seed than the run's, so that weights that were drawn instead of read would show.
+    model = build_model(spec.model, seed=7)
+    weights = folder / "checkpoints" / "final" / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    save_file(model.state_dict(), weights)
+    record = {
+        "schema": 1, "kind": "train", "run": "a-run", "spec": identity(spec), "status": "finished", "reason": None,
+        "weights": {"path": "checkpoints/final/model.safetensors", "sha256": sha256_file(weights)},
+        "manifest_sha256": sha256_file(manifest),
+    }  # fmt: skip
+    write_json(folder / "train.json", record)
+    return folder / "train.json", manifest, folder / "checkpoints", model
