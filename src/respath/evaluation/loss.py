@@ -142,7 +142,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     write_json(given.out, content)
     for domain, entry in content["domains"].items():
-        print(f"{domain}: loss {entry['loss']:.4f}, {entry['bits_per_byte']:.4f} bits per byte, {entry['sequences']} sequences")
+        bits = "no text" if entry["bits_per_byte"] is None else f"{entry['bits_per_byte']:.4f} bits per byte"
+        print(f"{domain}: loss {entry['loss']:.4f}, {bits}, {entry['sequences']} sequences")
     print(f"{content['run']}: {content['status']}, mean loss {content['mean_loss']}")
     return 0
 
