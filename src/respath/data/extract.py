@@ -288,7 +288,7 @@ def wiki_dump(files: Files, refused: Counter) -> Documents:
             element.clear()
 
 
-def aws_services(files: Files, refused: Counter, *, service_chars: int = 24_000) -> Documents:
+def aws_services(files: Files, refused: Counter, *, service_chars: int = 32_000) -> Documents:
     """botocore's service models: documentation written in HTML for the service's web pages; operation = document.
 
     Of each service the newest model, and its operations in name order up to ``service_chars`` characters, so that no
