@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from respath.comparison.diff import compare, counts_text, markdown, scale_note
+from respath.comparison.diff import compare, counts_text, markdown
 from respath.comparison.options import add_options, open_project
 from respath.errors import CHECK_FAILED, OK, guard
 from respath.files import write_json, write_text
@@ -23,13 +23,13 @@ def summary(document: dict[str, Any]) -> None:
 
     # Names such as "[a]" in data must not be read as rich markup.
     console = Console(markup=False, highlight=False, soft_wrap=True)
-    console.print(scale_note(document["scale"], document["comparable"]))
+    console.print(document["note"])
     for paper_id, paper in document["papers"].items():
         grid = Table(
             title=f"{paper_id}: {paper['runs']['ended']} of {paper['runs']['wanted']} runs ended",
             title_justify="left",
         )
-        grid.add_column("table")
+        grid.add_column("table", no_wrap=True)
         statuses = [name for name, number in document["counts"].items() if number]
         for name in statuses:
             grid.add_column(name, justify="right")

@@ -189,11 +189,12 @@ def _read_seeds(
     errors = [r.stderr * abs(factor) for r in measured.values() if r.stderr is not None]
     notes = []
     for group, word in ((diverged, "diverged"), (absent, "missing")):
-        if group and len(runs) > 1:
-            seeds = ", ".join(map(str, group))
-            notes.append(f"seed {seeds} {word}: {next(iter(group.values())).reason}")
+        reason = "; ".join(dict.fromkeys(r.reason for r in group.values()))
+        if len(group) == len(runs):
+            notes.append(reason)
         elif group:
-            notes.append(next(iter(group.values())).reason)
+            seeds = f"seed{'s' * (len(group) > 1)} {', '.join(map(str, group))}"
+            notes.append(f"{seeds} {word}: {reason}")
     state = "diverged" if diverged else "measured" if measured else "not run"
     # Seeds share the evaluated items, so more seeds do not shrink the error over items.
     return _Seeds(values, mean(errors) if errors else None, state, "; ".join(notes), runs)

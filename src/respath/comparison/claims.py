@@ -24,8 +24,25 @@ NOT_RUN, NOT_JUDGED = "not run", "not judged at this scale"
 #: Every verdict, in the order of reports.
 VERDICTS = (SUPPORTED, CONTRADICTED, INCONCLUSIVE, NOT_RUN, NOT_JUDGED)
 
-#: Metrics of a claim that come from the paper's own shapes, and where accounts keep them.
-_EXACT = {"kv": "account.kv_cache", "parameters": "account.parameters", "flops": "account.flops"}
+#: Metrics of a claim that come from the paper's own shapes, and the metric that a table calls them by.
+_EXACT = {
+    "account": "account",
+    "kv": "account.kv_cache",
+    "parameters": "account.parameters",
+    "flops": "account.flops",
+    "spec": "spec",
+}
+#: Metrics of trained runs: whole names, or a prefix with its dot.
+_TRAINED = (
+    "loss.",
+    "lm.",
+    "train.",
+    "analysis.",
+    "curve.early_difference",
+    "curve.critical_step",
+    "scaling.parameter_saving",
+    "scaling.data_saving",
+)
 
 # --- the document --------------------------------------------------------------------------------------------------
 
@@ -187,6 +204,10 @@ def load_claims(project: Project, paper: str) -> tuple[Claim, ...]:
         if claim.id in seen:
             collect.lines.append(f"{path}: id: {claim.id!r} is given twice; rename one")
         seen.add(claim.id)
+        for metric in {test.metric for test in claim.tests}:
+            if not metric.startswith((*_TRAINED, *(f"{prefix}." for prefix in _EXACT))):
+                known = [*_TRAINED, *(f"{prefix}." for prefix in _EXACT)]
+                collect.lines.append(f"{path}: {claim.id}.metric: {metric!r} is not known{did_you_mean(metric, known)}")
         for scale in claim.judged_at:
             if scale not in project.scales:
                 collect.lines.append(
@@ -212,7 +233,14 @@ class TestVerdict:
     right: float | None = None
     seeds: tuple[int, ...] = ()
     interval: Interval | None = None
+    region: tuple[float, float] | None = None
     printed: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; a bound that does not exist is null."""
+        data = dataclasses.asdict(self) | {"seeds": list(self.seeds)}
+        data["region"] = [bound if math.isfinite(bound) else None for bound in self.region] if self.region else None
+        return data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,7 +264,7 @@ class Verdict:
             "needs_seeds": self.claim.needs_seeds,
             "decisions": list(self.claim.decisions),
             "note": self.claim.note,
-            "tests": [{**dataclasses.asdict(test), "seeds": list(test.seeds)} for test in self.tests],
+            "tests": [test.as_dict() for test in self.tests],
         }
 
 
@@ -275,19 +303,36 @@ def judge_claim(project: Project, results: Results, paper: str, claim: Claim) ->
         concerned = [test for test in tests if test.verdict == verdict]
         # One contradicted comparison refutes a claim over all of them; the other verdicts need all.
         if concerned and (verdict == CONTRADICTED or len(concerned) == len(tests)):
-            reasons = dict.fromkeys(test.reason for test in concerned)
-            shown = (
-                next(iter(reasons))
-                if verdict == NOT_RUN
-                else "; ".join(f"{test.text}: {test.reason}" for test in concerned)
-            )
-            return Verdict(claim, verdict, f"{len(concerned)} of {len(tests)} comparisons: {shown}", tests)
+            reason = f"{len(concerned)} of {len(tests)} comparisons"
+            if verdict == NOT_RUN:
+                reason += f": {'; '.join(dict.fromkeys(test.reason for test in concerned))}"
+            else:
+                # The reader wants the comparison that decides: the clearest refutation, or the weakest support.
+                shown = (max if verdict == CONTRADICTED else min)(concerned, key=_clearance)
+                reason += f", {'clearest' if verdict == CONTRADICTED else 'weakest'}: {shown.text}: {shown.reason}"
+            return Verdict(claim, verdict, reason, tests)
     parts = [f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts]
     open_ones = [test for test in tests if test.verdict == INCONCLUSIVE] or [
         test for test in tests if test.verdict == NOT_RUN
     ]
     reason = f"of {len(tests)} comparisons {', '.join(parts)}; {open_ones[0].text}: {open_ones[0].reason}"
     return Verdict(claim, INCONCLUSIVE, reason, tests)
+
+
+def _clearance(test: TestVerdict) -> float:
+    """Distance of a decided interval from the bound that it had to clear, in standard errors (exact ones: infinite)."""
+    interval = test.interval
+    if interval is None or interval.stderr == 0:
+        return math.inf
+    low, high = test.region
+    inside = test.verdict == SUPPORTED
+    gaps = (interval.low - low, high - interval.high) if inside else (low - interval.high, interval.low - high)
+    return (min if inside else max)(gaps) / interval.stderr
+
+
+def signed(value: float) -> str:
+    """Three significant digits with a sign that reads as one."""
+    return f"{value:+.3g}".replace("-", "−")
 
 
 def _describe(side: Side) -> str:
@@ -327,7 +372,7 @@ def _judge_exact(project: Project, results: Results, paper: str, test: Test, tex
     left, right = values[0], values[1] if test.right else None
     verdict = judge_exact_claim(test.expect, left, right)
     if test.expect.difference is not None:
-        found = f"the difference is {left - right:,}"
+        found = f"the difference is {left - right:,}".replace("-", "−")
     elif test.expect.rounds_to_million is not None:
         found = f"the count is {left:,}"
     else:
@@ -365,24 +410,23 @@ def _judge_seeds(
     )
     need = max(2, claim.needs_seeds)
     kind = "difference" if paired else "value"
+    show = signed if paired else "{:.4g}".format
     if n < need:
         pairs = "paired seeds" if test.right else "seeds"
-        found = f"{kind} {math.fsum(judged) / n:+.4g}" if paired else f"{kind} {math.fsum(judged) / n:.4g}"
-        why = f"{n} of the {need} {pairs} that a verdict needs ({found})"
+        why = f"{n} of the {need} {pairs} that a verdict needs ({kind} {show(math.fsum(judged) / n)})"
         if any(r.state == "diverged" for r in absent):
             why += "; some runs diverged"
         interval = t_interval(judged) if n >= 2 else None
-        return TestVerdict(text, INCONCLUSIVE, why, left_mean, right_mean, seeds, interval, test.printed)
-    interval = t_interval(judged)
-    verdict = judge_interval(interval, test.expect.region())
-    sign = "+" if paired else ""
+        return TestVerdict(text, INCONCLUSIVE, why, left_mean, right_mean, seeds, interval, None, test.printed)
+    interval, region = t_interval(judged), test.expect.region()
+    verdict = judge_interval(interval, region)
     reason = (
-        f"{kind} {interval.mean:{sign}.4g}, {CONFIDENCE:.0%} interval {interval.low:{sign}.4g} to {interval.high:{sign}.4g} "
+        f"{kind} {show(interval.mean)}, {CONFIDENCE:.0%} interval {show(interval.low)} to {show(interval.high)} "
         f"over {n} {'paired ' if test.right else ''}seeds"
     )
     if verdict == INCONCLUSIVE:
         reason += f"; smallest effect that {n} seeds could have detected: {interval.detectable:.2g} (power {POWER:.0%})"
-    return TestVerdict(text, verdict, reason, left_mean, right_mean, seeds, interval, test.printed)
+    return TestVerdict(text, verdict, reason, left_mean, right_mean, seeds, interval, region, test.printed)
 
 
 Reader = Callable[[int], tuple[Reading, Reading | None]]
@@ -415,11 +459,7 @@ def _reader(project: Project, results: Results, paper: str, test: Test) -> Reade
         return lambda seed: (data_saving(project, results, paper, left, right, seed), None)
     if kind == "analysis":
         return lambda seed: (missing("no analysis of trained models has been made"), None)
-    known = ["loss.mean", "lm.mean.acc", "train.loss.final", "curve.early_difference", "curve.critical_step"]
-    known += ["scaling.parameter_saving", "scaling.data_saving"]
-    raise UserError(
-        f"papers/{paper}/claims.yaml: metric {test.metric!r} is not known{did_you_mean(test.metric, known)}"
-    )
+    raise AssertionError(f"load_claims lets no metric {test.metric!r} through")
 
 
 def _both(test: Test, read: Callable[[Side, int], Reading]) -> Reader:

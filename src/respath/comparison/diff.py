@@ -61,6 +61,7 @@ def compare(project: Project, results: Results, targets: Iterable[str] | None = 
         "kind": "diff",
         "scale": project.scale.id,
         "comparable": project.scale.comparable,
+        "note": scale_note(project),
         "seeds": list(project.seeds),
         "papers": papers,
         "counts": _total(
@@ -169,14 +170,17 @@ def _row(*cells: Any) -> str:
     return "| " + " | ".join(_escape(cell) for cell in cells) + " |"
 
 
-def scale_note(scale: str, comparable: bool) -> str:
-    """One sentence on what this scale may judge."""
-    if comparable:
-        return f"Scale {scale}: measured cells are set against the printed numbers."
-    return (
-        f"Scale {scale}: not a replication. Only scale-free cells (parameters, FLOPs, KV bytes, configuration, data shares) are "
-        "judged; losses and accuracies of small models are shown, never compared with the printed numbers."
+def scale_note(project: Project) -> str:
+    """One or two sentences on what this scale may judge."""
+    if project.scale.comparable:
+        return f"Scale {project.scale.id}: measured cells are set against the printed numbers."
+    note = (
+        f"Scale {project.scale.id}: not a replication. Only scale-free cells (parameters, FLOPs, KV bytes, configuration, "
+        "data shares) are judged; losses and accuracies of small models are shown, never compared with the printed numbers."
     )
+    if len(project.seeds) > 1:
+        note += " Directions are judged by claims, over paired seeds."
+    return note
 
 
 def counts_text(counts: dict[str, int]) -> str:
@@ -189,7 +193,7 @@ def markdown(document: dict[str, Any]) -> str:
     lines = [
         "# Regenerated against printed numbers",
         "",
-        scale_note(document["scale"], document["comparable"]),
+        document["note"],
         "",
     ]
     lines += [

@@ -43,7 +43,7 @@ _WIDTH = 7.2
 #: Shares of a training whose losses would flatten the rest of a panel, and are cut off.
 _SKIP_LOSS, _SKIP_DIFFERENCE = 0.3, 0.15
 #: Least distance of tick labels on a logarithmic axis, as a share of its length.
-_TICK_GAP = 0.16
+_TICK_GAP = 0.22
 #: Points of font size per inch of axes height that one label needs.
 _LABEL_POINTS = 10.5
 

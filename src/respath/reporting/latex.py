@@ -12,6 +12,8 @@ from respath.config.project import Project
 from respath.errors import UserError
 from respath.reporting.layout import Head, Layout, Shown, short_status
 
+#: Millimetres.
+_TEXT_WIDTH = 174
 #: Above so many number columns "(%)" is left out of heads.
 _MOST_HEADS_WITH_PER_CENT = 6
 
@@ -190,4 +192,36 @@ def tabular(layout: Layout, mixed: bool) -> dict[str, object]:
         elif number:
             lines.append(r"\addlinespace")
         lines += [" & ".join(cell_tex(cell, mixed=mixed) for cell in row) + r" \\" for row in block.rows]
-    return {"types": types, "upper": upper, "rules": rules, "lower": lower, "lines": lines, "width": len(layout.heads)}
+    fontsize, tabcolsep = _font(layout)
+    # Sums with limits are taller than a line.
+    tall = any("\\sum" in cell.text for row in rows for cell in row if cell.kind == "text")
+    return {
+        "types": types,
+        "upper": upper,
+        "rules": rules,
+        "lower": lower,
+        "lines": lines,
+        "fontsize": fontsize,
+        "tabcolsep": tabcolsep,
+        "tall": tall,
+    }
+
+
+def _length(cell: Shown, compact_errors: bool) -> int:
+    """Characters that a cell shows, about: commands and scripts' marks take no room."""
+    if cell.is_number and cell.error:
+        return len(cell.text) + (4 if compact_errors else len(cell.error) + 2)
+    return len(re.sub(r"\\[A-Za-z]+|[{}$^_\\]", "", short_status(cell.text)))
+
+
+def _font(layout: Layout) -> tuple[str, str]:
+    """Largest font and column gap at which the table fits the text width of paper.tex (174 mm), by its longest cells."""
+    rows = [row for block in layout.blocks for row in block.rows]
+    characters = 0.0
+    for index, head in enumerate(layout.heads):
+        longest = max((_length(row[index], layout.compact_errors) for row in rows), default=0)
+        characters += max(longest, len(head.text) + (0 if head.group else len(head.unit) // 2))
+    for size, per_character, gap in ((r"\small", 1.6, 6), (r"\footnotesize", 1.42, 5), (r"\scriptsize", 1.24, 4)):
+        if characters * per_character + 2 * gap * 0.353 * (len(layout.heads) - 1) <= _TEXT_WIDTH:
+            return size, f"{gap}pt"
+    return r"\scriptsize", "2.5pt"

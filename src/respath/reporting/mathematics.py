@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from html import escape
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 _COMMANDS = {
     "times": "×",
@@ -33,8 +34,8 @@ def text_html(text: str) -> Markup:
     """Text with $mathematics$ as HTML; without balanced dollars as it stands. Everything else is escaped."""
     parts = text.replace("--", "–").split("$")
     if len(parts) % 2 == 0:
-        return escape(text)
-    return Markup("").join(math_html(part) if index % 2 else escape(part) for index, part in enumerate(parts))
+        return Markup(escape(text))
+    return Markup("".join(math_html(part) if index % 2 else escape(part) for index, part in enumerate(parts)))
 
 
 def math_html(source: str) -> Markup:
@@ -69,10 +70,15 @@ def _atom(tokens: list[tuple], index: int, upright: bool = False) -> tuple[str, 
             first, tail = tokens[index][2][0], tokens[index][2][1:]
             tokens[index] = (None, None, tail, None)
             return f"<{tag}><i>{first}</i></{tag}>", index
-        if tokens[index][1] != "}":
-            html, index = _atom(tokens, index, upright)
-            return f"<{tag}>{html}</{tag}>", index
-        return "", index
+        if tokens[index][1] == "}":
+            return "", index
+        html, index = _atom(tokens, index, upright)
+        html = f"<{tag}>{html}</{tag}>"
+        if index < len(tokens) and tokens[index][1] in ("_", "^") and tokens[index][1] != mark:
+            # Limits of a sum stand over one another.
+            other, index = _atom(tokens, index, upright)
+            return f'<span class="limits">{other + html if mark == "_" else html + other}</span>', index
+        return html, index
     if mark == "'":
         return "′", index
     if mark:
@@ -84,4 +90,4 @@ def _atom(tokens: list[tuple], index: int, upright: bool = False) -> tuple[str, 
         return (f" {symbol} " if symbol in _RELATIONS or symbol == "×" else symbol), index
     if letters:
         return (escape(letters) if upright else f"<i>{escape(letters)}</i>"), index
-    return (f" {other} " if other in "=+" else "−" if other == "-" else "" if other == " " else escape(other)), index
+    return (f" {other} " if other in "=+" else " − " if other == "-" and index > 1 and not tokens[index - 2][1] else "−" if other == "-" else "" if other == " " else escape(other)), index

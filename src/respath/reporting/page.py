@@ -198,7 +198,7 @@ def page(project: Project, results: Results, paper_id: str, folder: Path) -> str
         citation=citation(paper),
         scale=project.scale,
         comparable=project.scale.comparable,
-        scale_note=scale_note(project.scale.id, project.scale.comparable),
+        scale_note=scale_note(project),
         cell_chips=[chip(name) | {"number": number} for name, number in cells.items() if number],
         claim_chips=[chip(name) | {"number": number} for name, number in tally.items() if number],
         artifacts=artifacts,

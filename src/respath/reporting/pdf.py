@@ -64,7 +64,7 @@ def document(project: Project, results: Results, paper_id: str, folder: Path) ->
             citation=citation(paper),
             scale=project.scale.id,
             scale_line=f"Scale {project.scale.id}, seeds {', '.join(map(str, project.seeds))}",
-            scale_note=scale_note(project.scale.id, project.scale.comparable),
+            scale_note=scale_note(project),
             comparable=project.scale.comparable,
             data_note=data.data_note if data.stand_in else "",
             artifacts=artifacts,

@@ -79,7 +79,6 @@ def _plain(value: Any) -> Any:
 def tex_text(project: Project, grid: Grid, layout: Layout, provenance: Provenance, csv_sha256: str) -> str:
     """The table as a LaTeX float; reports/templates/paper.tex.j2 has the preamble that it needs."""
     parts = tabular(layout, mixed=grid.table.kind == "configuration")
-    width = parts.pop("width")
     return (
         environment(project)
         .get_template("table.tex.j2")
@@ -93,8 +92,6 @@ def tex_text(project: Project, grid: Grid, layout: Layout, provenance: Provenanc
             title=grid.table.title,
             caption=_caption(grid),
             label=grid.artifact.target.replace("_", "-"),
-            fontsize=r"\small" if width <= 7 else r"\footnotesize" if width <= 10 else r"\scriptsize",
-            tabcolsep="6pt" if width <= 7 else "4pt" if width <= 10 else "3pt",
             notes=layout.notes,
             footer=footer_lines(provenance),
             specs=provenance.specs,
