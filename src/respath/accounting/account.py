@@ -92,13 +92,15 @@ def account(
     everything it equals ``full``. Raises UserError for an unknown ref, variant or convention.
     """
     spec = resolve_spec(ref_or_spec, scale=scale)
+    parameters = count_parameters(spec)
     ref = ref_or_spec if isinstance(ref_or_spec, str) else None
     training_attention = attention or ATTENTION
     if ref is not None:
         from respath.config.project import Project
 
-        paper, size, _ = ref.split("/")
-        defaults = Project.find().accounting_defaults(paper)
+        project = Project.find()
+        paper, size, _ = project.parse_ref(ref)
+        defaults = project.accounting_defaults(paper)
         training_context = training_context or getattr(defaults, "training_context", None) or defaults.context
         training_attention = defaults.attention
         context, logits = context or defaults.context, logits or defaults.logits
@@ -121,7 +123,7 @@ def account(
     return Account(
         ref=ref,
         shape=_shape(spec, context, batch, logits, attention),
-        parameters=count_parameters(spec),
+        parameters=parameters,
         flops=Flops(
             forward=forward,
             training_per_token=training // training_context,

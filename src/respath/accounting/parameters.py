@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from respath.config import model as specs
 from respath.config.model import ModelSpec
+from respath.errors import UserError
 from respath.model.layout import layout
 
 
@@ -35,9 +36,11 @@ def _value_path(spec: ModelSpec) -> int:
         case specs.DenseValues():
             # Layer n weighs V_1..V_n.
             return sum(values.layers) if values.learnable else 0
-        case specs.OwnValues() | specs.ReuseValues() | specs.NeutrenoValues():
+        case specs.ReuseValues():
+            return targets if values.learnable else 0
+        case specs.OwnValues() | specs.NeutrenoValues():
             return 0
-    raise NotImplementedError(f"no parameter count for the value path {values.kind}")
+    raise UserError(f"values.kind: no parameter count for {values.kind!r} yet")
 
 
 def _stream(spec: ModelSpec) -> int:
@@ -49,11 +52,14 @@ def _stream(spec: ModelSpec) -> int:
             # Block n weighs every d-th of the n + 1 states up to its own.
             averaged = range(stream.period, spec.layers + 1, stream.period)
             return sum(n // stream.dilation + 1 for n in averaged)
-    raise NotImplementedError(f"no parameter count for the stream {stream.kind}")
+    raise UserError(f"stream.kind: no parameter count for {stream.kind!r} yet")
 
 
 def count_parameters(spec: ModelSpec) -> Parameters:
-    """Parameters of a spec. Checked in the tests against the module on the meta device."""
+    """Parameters of a spec. Raises UserError for a spec without a closed form."""
+    for field, plain in (("backbone", "llama"), ("attention_residual", None), ("windows", None)):
+        if getattr(spec, field) != plain:
+            raise UserError(f"{field}: no account of {getattr(spec, field)!r} yet")
     home = layout(spec)
     d, kv = spec.width, spec.kv_width
     embedding = spec.vocab_size * d

@@ -10,8 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from respath.config.model import ModelSpec
+from respath.errors import UserError
 from respath.model.resolve import resolve_spec
 from respath.model.transformer import Transformer
+from respath.model.values import VALUE_PATHS
+
+#: Roles of parameters that stay in at least fp32 in a low-precision model.
+WIDE_ROLES = ("coefficient", "routing")
 
 
 def initial_tensor(seed: int, name: str, shape: tuple[int, ...], std: float) -> Tensor:
@@ -28,6 +33,11 @@ def _each_module(model: nn.Module):
 def initialise(model: Transformer, seed: int) -> None:
     """Set every parameter to its initial value. Raises RuntimeError when a module forgets one."""
     parameters = dict(model.named_parameters())
+    factors = {
+        f"layers.{n}.{part}.weight": factor
+        for n in range(model.spec.layers)
+        for part, factor in model.stream.initial_scale.items()
+    }
     with torch.no_grad():
         for prefix, module in _each_module(model):
 
@@ -35,9 +45,25 @@ def initialise(model: Transformer, seed: int) -> None:
                 return initial_tensor(seed, f"{prefix}.{name}", tuple(shape), std)
 
             for name, value in module.initial(draw).items():
-                parameters.pop(f"{prefix}.{name}").copy_(value)
+                name = f"{prefix}.{name}"
+                parameters.pop(name).copy_(value * factors.get(name, 1.0))
     if parameters:
         raise RuntimeError(f"no initial value for {sorted(parameters)}")
+
+
+def refuse_what_is_not_computed(spec: ModelSpec) -> None:
+    """Raise UserError for what a spec can say and the model does not compute yet, instead of passing it over."""
+    lines = []
+    if spec.values.kind not in VALUE_PATHS:
+        known = ", ".join(VALUE_PATHS)
+        lines.append(f"values.kind: {spec.values.kind!r} is not implemented yet (implemented: {known})")
+    if spec.backbone != "llama":
+        lines.append(f"backbone: {spec.backbone!r} is not implemented yet (implemented: llama)")
+    for field in ("attention_residual", "windows", "init_cut"):
+        if getattr(spec, field) is not None:
+            lines.append(f"{field}: is not implemented yet; leave it out")
+    if lines:
+        raise UserError(lines)
 
 
 def build_model(
@@ -55,13 +81,14 @@ def build_model(
     meta device nothing is drawn or allocated. Raises UserError for an unknown ref or field.
     """
     spec = resolve_spec(ref_or_spec, scale=scale, overrides=overrides)
+    refuse_what_is_not_computed(spec)
     dtype = dtype or torch.float32
     device = torch.device(device or "cpu")
     with torch.device("meta"):
         model = Transformer(spec).to(dtype)
         wide = torch.promote_types(dtype, torch.float32)
         for name, role in parameter_roles(model).items():
-            if role == "coefficient":
+            if role in WIDE_ROLES:
                 parameter = model.get_parameter(name)
                 parameter.data = parameter.data.to(wide)
     if device.type != "meta":
@@ -71,10 +98,16 @@ def build_model(
 
 
 def parameter_roles(model: nn.Module) -> dict[str, str]:
-    """Role of each parameter: matrix, embedding, head, norm or coefficient (for optimizer groups)."""
+    """Role of each parameter, for optimizer groups: matrix, embedding, head, norm, coefficient or routing.
+
+    Coefficients and routing parameters steer which path is taken and stay in at least fp32; routing decays as a matrix
+    does, coefficients have a decay and a learning rate of their own.
+    """
     roles = {}
     for prefix, module in model.named_modules():
         role = getattr(module, "role", None)
         if role is not None:
-            roles |= {f"{prefix}.{name}": role for name, _ in module.named_parameters()}
+            one = isinstance(role, str)
+            names = (name for name, _ in module.named_parameters())
+            roles |= {f"{prefix}.{name}": role if one else role[name] for name in names}
     return {name: roles[name] for name, _ in model.named_parameters()}

@@ -36,6 +36,18 @@ class _LowPrecisionSum(torch.autograd.Function):
         return None, *to_weights, *to_terms
 
 
+def scalars(vector: Tensor) -> tuple[Tensor, ...]:
+    """The entries of a coefficient vector, to be carried from layer to layer.
+
+    Of a copy: hooks on modules (PyTorch's flop counter) refuse views that were made of a parameter without gradient.
+    """
+    return vector.clone().unbind()
+
+
+def _is_one(weight: Tensor | float) -> bool:
+    return not isinstance(weight, Tensor) and weight == 1.0
+
+
 def combine(terms: Sequence[Tensor], weights: Sequence[Tensor | float]) -> Tensor:
     """sum_i weights[i] terms[i]; the result has the terms' dtype.
 
@@ -45,7 +57,7 @@ def combine(terms: Sequence[Tensor], weights: Sequence[Tensor | float]) -> Tenso
     last = terms[-1]
     if isinstance(weights[-1], Tensor) and last.dtype in (torch.bfloat16, torch.float16):
         return _LowPrecisionSum.apply(len(weights), *weights, *terms)
-    total = last * weights[-1]
+    total = last if _is_one(weights[-1]) and len(terms) > 1 else last * weights[-1]
     for weight, term in zip(weights[:-1], terms[:-1], strict=True):
         if isinstance(weight, Tensor):
             total = torch.addcmul(total, term, weight)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from respath.model.build import parameter_roles
+from respath.model.build import WIDE_ROLES, parameter_roles
 
 
 class LowPrecision(nn.Module):
@@ -19,7 +19,7 @@ class LowPrecision(nn.Module):
     def __init__(self, module: nn.Module, dtype: torch.dtype = torch.bfloat16):
         super().__init__()
         self.module, self.dtype = module, dtype
-        self.kept = frozenset(name for name, role in parameter_roles(module).items() if role == "coefficient")
+        self.kept = frozenset(name for name, role in parameter_roles(module).items() if role in WIDE_ROLES)
 
     def copies(self) -> dict[str, Tensor]:
         """Weights in the compute dtype, by name."""

@@ -10,6 +10,8 @@ per layer. ResFormer-Plus writes lambda_{n,1} = scale * softmax(logits)_n with o
 Parameters (learnable only): free: ``source`` and ``own``, (targets,). Plus: ``logits`` (N or targets,), ``scale`` (), ``own``.
 Initialisation: the spec's two numbers; logits 0, and scale such that lambda_{n,1} starts at the spec's number.
 The softmax is part of every forward pass, so that learning keeps the coefficients' sum equal to the scale.
+``rescale`` multiplies the mix, per token over all heads or per token and head, so that it has the norm of V_n (Table 11).
+
 Source: ResFormer (arXiv 2410.17897), Eq. 5 and Section 3.2; layer 1 unmixed as in the authors' code. The authors published
 no code of Plus: this reading is a recorded decision.
 """
@@ -20,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from respath.config.model import ModelSpec
-from respath.model.combine import combine
+from respath.model.combine import combine, scalars
 from respath.model.values.own import OwnValues
 
 
@@ -31,6 +33,7 @@ class MixedValues(OwnValues):
         super().__init__(spec)
         self.targets = tuple(layer - 1 for layer in spec.values.layers)
         self.origin = None if spec.values.source == "previous" else spec.values.source - 1
+        self.rescale, self.head_dim = spec.values.rescale, spec.head_dim
         self.coefficients = coefficients = spec.values.coefficients
         if not coefficients.learnable:
             return
@@ -53,7 +56,17 @@ class MixedValues(OwnValues):
             source = self.scale * torch.softmax(self.logits, dim=0)
             if self.coefficients.parameterisation == "softmax_all":
                 source = source[list(self.targets)]
-        return source.unbind(), self.own.unbind()
+        return scalars(source), scalars(self.own)
+
+    def rescaled(self, value: Tensor, own: Tensor) -> Tensor:
+        """The mix with the norm of the own value, if the spec asks for it."""
+        if self.rescale == "none":
+            return value
+        size = self.head_dim if self.rescale == "token_head" else own.shape[-1]
+        split, model = value.unflatten(-1, (-1, size)), own.unflatten(-1, (-1, size))
+        smallest = torch.finfo(own.dtype).tiny ** 0.5
+        ratio = model.norm(dim=-1, keepdim=True) / split.norm(dim=-1, keepdim=True).clamp_min(smallest)
+        return (split * ratio).flatten(-2)
 
     def open(self) -> tuple:
         """Carried: the coefficients, worked out once per pass, and the source's value once it is known."""
@@ -65,7 +78,7 @@ class MixedValues(OwnValues):
         value = own
         if n in self.targets:
             at = self.targets.index(n)
-            value = combine([source, own], [weights[0][at], weights[1][at]])
+            value = self.rescaled(combine([source, own], [weights[0][at], weights[1][at]]), own)
         if self.origin is None or n == self.origin:
             source = own
         return value, (weights, source)

@@ -1,0 +1,42 @@
+"""Every variant traces to one graph, without hidden state and without breaks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from respath.model.loss import TrainingLoss
+from respath.model.precision import LowPrecision
+from tests.unit.model_cases import VARIANTS, perturbed, some_ids
+
+#: Tracing takes a second or two each; these cover every module, the others run with the slow tests.
+QUICK = ("learnable", "svformer-share-keys", "denseformer")
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    """One process compiles many models; the compiler keeps at most eight per function."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(
+    "variant", [v if v in QUICK else pytest.param(v, marks=pytest.mark.slow) for v in VARIANTS]
+)
+def test_every_variant_compiles_as_one_graph(variant):
+    model, ids = perturbed(variant), some_ids()
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(ids), model(ids), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("low", [False, True])
+def test_the_training_loss_compiles_as_one_graph_in_both_precisions(low):
+    loss, ids = TrainingLoss(perturbed("learnable", dtype=torch.float32)), some_ids()
+    module = LowPrecision(loss) if low else loss
+    compiled = torch.compile(module, fullgraph=True, backend="eager")
+    expected = torch.autograd.grad(module(ids), list(loss.parameters()))
+    gradients = torch.autograd.grad(compiled(ids), list(loss.parameters()))
+    for a, b in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
