@@ -144,17 +144,19 @@ _NAVIGATION = re.compile(
 )
 
 
-def html_pages(files: Files, refused: Counter, *, drop_classes: tuple = (), cut: tuple = ()) -> Documents:
+def html_pages(
+    files: Files, refused: Counter, *, drop_classes: tuple = (), cut: tuple = (), frame_share: float = 0.3
+) -> Documents:
     """Web pages: visible text without the site's frame and without what another page already said.
 
-    Lines found on more than a tenth of the pages (and on three at least) are navigation; a paragraph of more than 60
+    Lines found on more than ``frame_share`` of the pages (and on three at least) are navigation; a paragraph of more than 60
     letters already seen on a shorter page is dropped (manuals ship single-page copies of themselves).
     """
     pages = [
         (name, html_to_text(raw, tuple(drop_classes), tuple(cut))) for name, raw in _texts(files, refused)
     ]
     spread = Counter(line.strip() for _, text in pages for line in set(text.split("\n")) if line.strip())
-    frame = {line for line, count in spread.items() if count > max(3, len(pages) / 10)}
+    frame = {line for line, count in spread.items() if count > max(3, len(pages) * frame_share)}
     seen: set[str] = set()
     cleaned = {}
     for name, text in sorted(pages, key=lambda page: (len(page[1]), page[0])):
