@@ -55,7 +55,7 @@ def save_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> str:
         if number := re.search(r"\(os error (\d+)\)", str(error)):
             raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
         raise OSError(errno.EIO, str(error), str(path)) from None
-    with open(path, "rb+") as stream:
+    with path.open("rb+") as stream:
         os.fsync(stream.fileno())
     umask = os.umask(0)
     os.umask(umask)

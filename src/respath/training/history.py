@@ -60,7 +60,7 @@ class History:
         self.close()
         try:
             write_text(self.path, "".join(self.line(index) for index in range(len(self.rows))))
-            self._stream = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the run
+            self._stream = self.path.open("a", encoding="utf-8")
             self._behind = False
         except OSError as error:
             self._fall_behind(error)

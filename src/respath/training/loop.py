@@ -201,7 +201,7 @@ class Training:
     # --- stepping ---
 
     def batch(self, step: int) -> torch.Tensor:
-        """This rank's rows of a step: (rows, context + 1) int64 on the device."""
+        """This rank's rows of a step: (rows, context) int64 on the device."""
         ids = self.loader.batch(step, self.world.rank, self.world.size)
         return torch.as_tensor(ids, dtype=torch.int64).to(self.world.device, non_blocking=True)
 

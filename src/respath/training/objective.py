@@ -32,7 +32,7 @@ def parameter_dtype(precision: str) -> torch.dtype:
 
 
 def make_objective(model: nn.Module, precision: str) -> nn.Module:
-    """A module (rows, context + 1) int64 -> mean next-token loss in fp32.
+    """A module (rows, context) int64 -> mean next-token loss in fp32.
 
     ``bf16`` and ``fp16`` run on copies of the fp32 parameters, made in each forward pass, so that gradients arrive and
     add up in fp32; ``fp32`` and ``bf16_params`` run on the parameters themselves.
@@ -54,7 +54,7 @@ class GradientStep:
         self.scaler = torch.amp.GradScaler(world.device.type, enabled=scaled)
 
     def __call__(self, ids: Tensor) -> Tensor:
-        """Add the gradient of ``ids`` (this rank's rows, context + 1); returns this rank's mean loss, a scalar.
+        """Add the gradient of ``ids`` (this rank's rows, context); returns this rank's mean loss, a scalar.
 
         Each micro-batch counts by its rows, so the result does not depend on how rows are cut, but for rounding.
         """

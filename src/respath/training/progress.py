@@ -28,7 +28,7 @@ class Reporter:
         if not self.leads:
             return
         try:
-            self._log = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the run
+            self._log = path.open("a", encoding="utf-8")
         except OSError as error:
             self.say(f"warning: {path}: {error.strerror}; going on without this log")
 

@@ -38,7 +38,7 @@ class StopRequest:
 
     def check(self, reserve_seconds: float = 0.0) -> str | None:
         """Why to stop now, or None. ``reserve_seconds``: what one more step and a checkpoint would take."""
-        if self.reason is None and self.limit_seconds is not None:
-            if time.monotonic() - self.started + reserve_seconds >= self.limit_seconds:
-                self.reason = f"the time limit of {self.limit_seconds / 60:g} minutes"
+        spent = time.monotonic() - self.started + reserve_seconds
+        if self.reason is None and self.limit_seconds is not None and spent >= self.limit_seconds:
+            self.reason = f"the time limit of {self.limit_seconds / 60:g} minutes"
         return self.reason
