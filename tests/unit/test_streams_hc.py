@@ -91,6 +91,13 @@ def test_sinkhorn_makes_doubly_stochastic_matrices():
     assert (rough.sum(1) - 1).abs().max() > 1e-2
 
 
+@pytest.mark.parametrize("rounds", [1, 2, 20])
+def test_the_gradient_of_sinkhorn_is_that_of_its_rounds(rounds):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 3, 2, 2, generator=generator, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: sinkhorn(x, rounds), (logits,))
+
+
 @pytest.mark.parametrize("stream", [{"kind": "hc"}, {"kind": "mhc"}], ids=str)
 def test_branch_inputs_are_the_sum_over_paths_of_earlier_outputs(stream):
     built = perturbed(stream, amount=0.1)

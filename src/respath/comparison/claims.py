@@ -170,6 +170,8 @@ class Claim(Document):
             raise ValueError("has both `all_of` and a comparison of its own; keep one")
         if not self.all_of and not all(single):
             raise ValueError("needs `metric`, `left` and `expect`, or `all_of`")
+        if self.expect and self.right is None and not self.expect.of_left_alone:
+            raise ValueError("a difference needs `right`")
         return self
 
     @property

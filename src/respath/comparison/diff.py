@@ -137,7 +137,7 @@ def failures(document: dict[str, Any]) -> list[str]:
             for cell in table["cells"]:
                 asked = cell["printed"] is not None and (cell["kind"] == "exact" or document["comparable"])
                 if asked and cell["status"] in (OFF, DIVERGED, NOT_RUN):
-                    detail = cell["reason"] or f"paper {cell['printed']}, ours {_short(cell['ours'])}"
+                    detail = cell["reason"] or f"paper {_as_printed(cell)}, ours {_short(cell['ours'])}"
                     lines.append(
                         f"{table['target']}: {cell['row']}, {cell['column']}: {cell['status']} ({detail})"
                     )
@@ -160,6 +160,12 @@ def _short(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}" if abs(value) >= 10_000 else str(value)
     return f"{value:.6g}" if is_number(value) else str(value)
+
+
+def _as_printed(cell: dict[str, Any]) -> str:
+    if not is_number(cell["printed"]):
+        return _short(cell["printed"])
+    return f"{cell['printed']:,.{cell['printed_decimals']}f}"
 
 
 def _escape(text: Any) -> str:
@@ -248,7 +254,7 @@ def _table_markdown(table_id: str, table: dict[str, Any]) -> list[str]:
                 _row(
                     cell["row"],
                     cell["column"],
-                    _short(cell["printed"]),
+                    _as_printed(cell),
                     _short(cell["ours"]),
                     "–" if cell["delta"] is None else f"{cell['delta']:+.4g}",
                     _short(cell["tolerance"]),

@@ -226,7 +226,8 @@ def _side_by_side(project: Project, grid: Grid, with_gains: bool) -> Layout:
             unit = cells[0].unit
             whose = title.lower() if title in ("Paper", "Ours") else whose
             # Two columns "Δ base" need to say whose, where no rule groups them with their values.
-            full = f"{column.label}: {f'{whose} {title}' if title == 'Δ base' else title[:1].lower() + title[1:]}"
+            said = f"{whose} {title}" if title == "Δ base" else title if title == "Δ" else title.lower()
+            full = f"{column.label}: {said}"
             head = Head(column.label, kind, "", unit) if alone else Head(title, kind, column.label, unit, full)
             heads.append(head)
             builders.append(lambda row, c=column.id, m=make: m(grid.cells[row.id, c]))
