@@ -1,7 +1,7 @@
 """Time of one training step against Hugging Face's Llama of the same shape, and of each variant against the baseline.
 
-Every contender takes one step per repetition, in turn, in one process, so that what else the machine does falls on all
-alike; ratios are medians over repetitions of paired times. Prints one JSON object.
+Every contender takes one step per repetition, in turn, in one process, so that what else the machine does
+falls on all alike; ratios are medians over repetitions of paired times. Prints one JSON object.
 
     PYTHONPATH=src python benchmarks/step_time.py --repetitions 7 --precision bf16
 """

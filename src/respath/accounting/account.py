@@ -85,11 +85,12 @@ def account(
 ) -> Account:
     """Account of a ref ``paper/size/variant`` at a scale, or of a spec.
 
-    Unset conventions are the paper's; for a bare spec 2,048 tokens, all logits, causal attention. The baseline is the
-    paper's of the same size; for a bare spec the plain Transformer of the same shape. ``training_per_token`` is
-    counted at ``training_context`` (by default the paper's, or ``context`` of a bare spec). FLOPs are per sequence,
-    whatever ``batch`` is. ``cache="window"`` keeps no more than a layer's attention window; where all layers attend to
-    everything it equals ``full``. Raises UserError for an unknown ref, variant or convention.
+    Unset conventions are the paper's; for a bare spec 2,048 tokens, all logits, causal attention. The
+    baseline is the paper's of the same size; for a bare spec the plain Transformer of the same shape.
+    ``training_per_token`` is counted at ``training_context`` (by default the paper's, or ``context`` of a
+    bare spec). FLOPs are per sequence, whatever ``batch`` is. ``cache="window"`` keeps no more than a layer's
+    attention window; where all layers attend to everything it equals ``full``. Raises UserError for an
+    unknown ref, variant or convention.
     """
     spec = resolve_spec(ref_or_spec, scale=scale)
     parameters = count_parameters(spec)

@@ -1,6 +1,7 @@
 """FLOPs of a forward pass: matrix products and attention, two per multiply-add.
 
-Norms, softmax, activations, rotary embedding, gathers and element-wise mixes of values or states are left out.
+Norms, softmax, activations, rotary embedding, gathers and element-wise mixes of values or states are left
+out.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from respath.model.layout import layout
 def forward_flops(spec: ModelSpec, context: int, logits: str, attention: str) -> dict[str, int]:
     """FLOPs of one sequence by component; their sum is the forward pass.
 
-    ``logits``: ``all`` positions or only the ``last``. ``attention``: ``causal`` counts T^2 / 2 pairs of tokens, ``full`` T^2
-    (what PyTorch's flop counter counts).
+    ``logits``: ``all`` positions or only the ``last``. ``attention``: ``causal`` counts T^2 / 2 pairs of
+    tokens, ``full`` T^2 (what PyTorch's flop counter counts).
     """
     home = layout(spec)
     t, d, kv = context, spec.width, spec.kv_width

@@ -15,9 +15,9 @@ PREFILL_TOKENS = 64
 def measured_kv(spec: ModelSpec, context: int, batch: int = 1, dtype: str = "bfloat16") -> dict[str, Any]:
     """Bytes of the cache object that decoding ``batch`` rows of ``context`` tokens needs.
 
-    Returns ``bytes`` (sum over the allocated tensors' storage) and ``filled``: tokens per row that a prefill put there,
-    0 where the model is too large to run and the cache is measured on the meta device. Every layer's tensors must then
-    hold numbers up to that token; RuntimeError otherwise.
+    Returns ``bytes`` (sum over the allocated tensors' storage) and ``filled``: tokens per row that a prefill
+    put there, 0 where the model is too large to run and the cache is measured on the meta device. Every
+    layer's tensors must then hold numbers up to that token; RuntimeError otherwise.
     """
     import torch
 

@@ -29,9 +29,10 @@ class Place(NamedTuple):
 class Carried(NamedTuple):
     """What travels from layer to layer beside the residual state.
 
-    ``path`` belongs to the value path. ``keys`` and ``values`` are what a later layer attends over again, by the layer that
-    projected them, each (batch, keys, kv_heads, head_dim). ``depth``: keys and values of earlier sub-layers at the same
-    token, (batch, time, kv_heads, head_dim) each, for a stream whose attention reads them (MoDA).
+    ``path`` belongs to the value path. ``keys`` and ``values`` are what a later layer attends over again, by
+    the layer that projected them, each (batch, keys, kv_heads, head_dim). ``depth``: keys and values of
+    earlier sub-layers at the same token, (batch, time, kv_heads, head_dim) each, for a stream whose attention
+    reads them (MoDA).
     """
 
     path: tuple

@@ -77,8 +77,9 @@ def build_model(
 ) -> Transformer:
     """The model of a spec, or of a ref ``paper/size/variant`` at a scale.
 
-    ``dtype``: of the weights (fp32 by default); coefficients stay in at least fp32. ``overrides`` replaces spec fields. On the
-    meta device nothing is drawn or allocated. Raises UserError for an unknown ref or field.
+    ``dtype``: of the weights (fp32 by default); coefficients stay in at least fp32. ``overrides`` replaces
+    spec fields. On the meta device nothing is drawn or allocated. Raises UserError for an unknown ref or
+    field.
     """
     spec = resolve_spec(ref_or_spec, scale=scale, overrides=overrides)
     refuse_what_is_not_computed(spec)
@@ -100,8 +101,8 @@ def build_model(
 def parameter_roles(model: nn.Module) -> dict[str, str]:
     """Role of each parameter, for optimizer groups: matrix, embedding, head, norm, coefficient or routing.
 
-    Coefficients and routing parameters steer which path is taken and stay in at least fp32; routing decays as a matrix
-    does, coefficients have a decay and a learning rate of their own.
+    Coefficients and routing parameters steer which path is taken and stay in at least fp32; routing decays as
+    a matrix does, coefficients have a decay and a learning rate of their own.
     """
     roles = {}
     for prefix, module in model.named_modules():

@@ -15,8 +15,8 @@ from respath.model.layout import layout
 class Slots(NamedTuple):
     """Where a chunk's tokens go: row b's token t at column ``offsets[b] + t`` for t < ``lengths[b]``.
 
-    ``rows``, ``times``, ``columns`` list the stored tokens one by one; None when all rows are alike and a slice does it.
-    ``end`` is the number of columns in use afterwards.
+    ``rows``, ``times``, ``columns`` list the stored tokens one by one; None when all rows are alike and a
+    slice does it. ``end`` is the number of columns in use afterwards.
     """
 
     offsets: tuple[int, ...]
@@ -30,8 +30,8 @@ class Slots(NamedTuple):
 class Cache:
     """Keys and values of the layers that later tokens read, (batch, max_time, kv_heads, head_dim) each.
 
-    A layer that shares another's keys or values stores none; mixed values are stored after mixing, so that decoding costs
-    what the plain Transformer costs. ``lengths``: tokens held per row.
+    A layer that shares another's keys or values stores none; mixed values are stored after mixing, so that
+    decoding costs what the plain Transformer costs. ``lengths``: tokens held per row.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class Cache:
     def slots(self, batch: int, time: int, lengths: Sequence[int] | Tensor | None) -> Slots:
         """Places for a chunk (batch, time) of which row b's first ``lengths[b]`` tokens count (all when None).
 
-        Raises ValueError when the batch differs, a length is outside 0..time, or a row would grow past ``max_time``.
+        Raises ValueError when the batch differs, a length is outside 0..time, or a row would grow past
+        ``max_time``.
         """
         if batch != self.batch:
             raise ValueError(f"the cache has {self.batch} rows, the chunk {batch}")

@@ -39,7 +39,8 @@ class _LowPrecisionSum(torch.autograd.Function):
 def scalars(vector: Tensor) -> tuple[Tensor, ...]:
     """The entries of a coefficient vector, to be carried from layer to layer.
 
-    Of a copy: hooks on modules (PyTorch's flop counter) refuse views that were made of a parameter without gradient.
+    Of a copy: hooks on modules (PyTorch's flop counter) refuse views that were made of a parameter without
+    gradient.
     """
     return vector.clone().unbind()
 
@@ -51,8 +52,8 @@ def _is_one(weight: Tensor | float) -> bool:
 def combine(terms: Sequence[Tensor], weights: Sequence[Tensor | float]) -> Tensor:
     """sum_i weights[i] terms[i]; the result has the terms' dtype.
 
-    Weights are numbers or 0-dimensional tensors. A learnable weight in fp32 keeps its precision although the terms are
-    bf16: rounding it first would hide changes below 0.2 % from the forward pass.
+    Weights are numbers or 0-dimensional tensors. A learnable weight in fp32 keeps its precision although the
+    terms are bf16: rounding it first would hide changes below 0.2 % from the forward pass.
     """
     last = terms[-1]
     if isinstance(weights[-1], Tensor) and last.dtype in (torch.bfloat16, torch.float16):

@@ -19,9 +19,9 @@ KERNELS = ("auto", "flash_attn", "sdpa", "eager")
 class Visibility(NamedTuple):
     """Which keys a query sees: key s is visible to query t when s <= position of t.
 
-    ``square``: queries and keys are the same tokens. ``mask``: (time, keys) or (batch, 1, time, keys), True where visible;
-    None when ``square`` or when every key is visible. ``aligned``: all rows end at the last key, so that the mask is the
-    lower-right causal one.
+    ``square``: queries and keys are the same tokens. ``mask``: (time, keys) or (batch, 1, time, keys), True
+    where visible; None when ``square`` or when every key is visible. ``aligned``: all rows end at the last
+    key, so that the mask is the lower-right causal one.
     """
 
     square: bool
@@ -78,10 +78,10 @@ def _eager(q: Tensor, k: Tensor, v: Tensor, seen: Visibility) -> Tensor:
 def attend(q: Tensor, k: Tensor, v: Tensor, seen: Visibility, kernel: str = "auto") -> Tensor:
     """softmax(q k^T / sqrt(head_dim)) v over the visible keys.
 
-    q (batch, time, heads, head_dim); k, v (batch, keys, kv_heads, head_dim), where kv_heads divides heads
-    -> (batch, time, heads, head_dim). ``auto`` is flash_attn where it is installed and fits, else PyTorch's
-    scaled_dot_product_attention; ``eager`` is the definition, in fp32 or wider. Raises ValueError for an unknown kernel and
-    for flash_attn where it cannot compute the call.
+    q (batch, time, heads, head_dim); k, v (batch, keys, kv_heads, head_dim), where kv_heads divides heads ->
+    (batch, time, heads, head_dim). ``auto`` is flash_attn where it is installed and fits, else PyTorch's
+    scaled_dot_product_attention; ``eager`` is the definition, in fp32 or wider. Raises ValueError for an
+    unknown kernel and for flash_attn where it cannot compute the call.
     """
     if kernel not in KERNELS:
         raise ValueError(f"attention kernel {kernel!r} is not one of {', '.join(KERNELS)}")

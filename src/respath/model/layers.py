@@ -13,8 +13,9 @@ CPU_HAS_BF16 = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 def emulates(x: Tensor) -> bool:
     """Whether products of ``x`` run as fp32 products of bf16 numbers, rounded to bf16.
 
-    On a CPU without bf16 instructions PyTorch's bf16 products are 8 to 18 times slower than fp32 ones. A product of two
-    bf16 numbers is exact in fp32, and bf16 hardware adds up in fp32 too, so the results differ by summation order only.
+    On a CPU without bf16 instructions PyTorch's bf16 products are 8 to 18 times slower than fp32 ones. A
+    product of two bf16 numbers is exact in fp32, and bf16 hardware adds up in fp32 too, so the results differ
+    by summation order only.
     """
     return x.dtype == torch.bfloat16 and x.device.type == "cpu" and not CPU_HAS_BF16
 
@@ -46,8 +47,9 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
 def linears(x: Tensor, weights: list[Tensor]) -> tuple[Tensor, ...]:
     """Several projections of one input as one matrix product. x (..., in) -> one (..., out_i) per weight.
 
-    Joining the weights copies them, which pays when there are more tokens than weight rows: one product keeps the
-    machine busier, and its gradient adds up the inputs' gradients on the way. A decoding step keeps them apart.
+    Joining the weights copies them, which pays when there are more tokens than weight rows: one product keeps
+    the machine busier, and its gradient adds up the inputs' gradients on the way. A decoding step keeps them
+    apart.
     """
     if len(weights) == 1 or x.shape[:-1].numel() < sum(w.shape[0] for w in weights):
         return tuple(linear(x, weight) for weight in weights)

@@ -11,8 +11,8 @@ from respath.config.model import ModelSpec, ReuseValues
 class Layout:
     """For each layer (0-based), the layer whose keys and whose values its attention reads.
 
-    A layer projects keys exactly when it reads its own, and likewise values; the cache holds one tensor per layer
-    that is read.
+    A layer projects keys exactly when it reads its own, and likewise values; the cache holds one tensor per
+    layer that is read.
     """
 
     key_home: tuple[int, ...]

@@ -67,7 +67,8 @@ class _HeadCrossEntropy(torch.autograd.Function):
 def head_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
     """Cross entropy of logits x W^T against targets, in nats and at least fp32.
 
-    x (..., width), weight (vocab, width), targets (...) int64. ``mean`` and ``sum`` -> 0-dimensional; ``none`` -> targets' shape.
+    x (..., width), weight (vocab, width), targets (...) int64. ``mean`` and ``sum`` -> 0-dimensional;
+    ``none`` -> targets' shape.
     """
     device = x.device.type
     if torch.is_autocast_enabled(device):

@@ -12,8 +12,9 @@ from respath.model.build import WIDE_ROLES, parameter_roles
 class LowPrecision(nn.Module):
     """A module computed with copies of its weights in ``dtype``, made once per call; gradients reach the masters.
 
-    Coefficients stay as they are: rounding lambda to bf16 would hide its small steps. Everything downstream of the
-    embedding runs in ``dtype``; softmax and loss in fp32. Compared with autocast this casts each weight once and no activation.
+    Coefficients stay as they are: rounding lambda to bf16 would hide its small steps. Everything downstream
+    of the embedding runs in ``dtype``; softmax and loss in fp32. Compared with autocast this casts each
+    weight once and no activation.
     """
 
     def __init__(self, module: nn.Module, dtype: torch.dtype = torch.bfloat16):

@@ -17,7 +17,8 @@ def resolve_spec(
 ) -> ModelSpec:
     """The spec of a ref ``paper/size/variant`` at a scale, of a mapping of spec fields, or the spec itself.
 
-    ``overrides`` replaces whole fields (``{"norm_eps": 1e-12}``). Raises UserError for an unknown ref or field.
+    ``overrides`` replaces whole fields (``{"norm_eps": 1e-12}``). Raises UserError for an unknown ref or
+    field.
     """
     if isinstance(ref_or_spec, str):
         from respath.config.project import Project

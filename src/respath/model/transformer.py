@@ -58,9 +58,9 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """ids (batch, time) int64 -> logits (batch, time, vocab) in the compute dtype, for every position.
 
-        With ``cache``, ids continue what the cache holds. ``lengths``: row b's first ``lengths[b]`` ids count (ids are
-        padded on the right, 0 leaves a row as it is); logits beyond them mean nothing. Raises ValueError past the
-        cache's ``max_time``.
+        With ``cache``, ids continue what the cache holds. ``lengths``: row b's first ``lengths[b]`` ids count
+        (ids are padded on the right, 0 leaves a row as it is); logits beyond them mean nothing. Raises
+        ValueError past the cache's ``max_time``.
         """
         return linear(self.hidden(ids, cache, lengths), self.head_weight)
 

@@ -1,14 +1,14 @@
 """DenseFormer: after block n, X_n <- sum over i <= n of a_{n,i} X_i, where X_0 is the embedding.
 
-X_i on the right-hand side are block outputs *before* their own averaging; the average replaces the state that the next
-block reads. With dilation d only the i with (n - i) divisible by d take part; with period p only every p-th block is
-averaged. Attention and MLP inside a block add to the state as in Pre-LN.
+X_i on the right-hand side are block outputs *before* their own averaging; the average replaces the state that
+the next block reads. With dilation d only the i with (n - i) divisible by d take part; with period p only
+every p-th block is averaged. Attention and MLP inside a block add to the state as in Pre-LN.
 
 State: (x, X_0, ..., X_n), each (batch, time, width).
 Parameters: one vector per averaged block, ``weights.{j}``, ordered from the earliest X_i to X_n.
 Initialisation: 1 for the last entry, 0 for the others, so that the model starts as Pre-LN.
-Source: Pagliardini et al., 2024 (arXiv 2402.02622), Eq. 4 and Section 3; outputs are cached before averaging as in the
-authors' code.
+Source: Pagliardini et al., 2024 (arXiv 2402.02622), Eq. 4 and Section 3; outputs are cached before averaging
+as in the authors' code.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
 """Dense values: V'_n = sum over i <= n of lambda_{n,i} V_i on the target layers.
 
-``pre_mix`` sums values as projected, ``post_mix`` what earlier layers attended over (their mixed value). No normalisation.
-Parameters (learnable only): one vector per target layer, ``weights.{j}``, (n,), ordered from layer 1 to layer n.
+``pre_mix`` sums values as projected, ``post_mix`` what earlier layers attended over (their mixed value). No
+normalisation.
+Parameters (learnable only): one vector per target layer, ``weights.{j}``, (n,), ordered from layer 1 to layer
+n.
 Initialisation: every coefficient the spec's number (1). Layer 1 has nothing earlier and stays unmixed.
-Source: Dense-ResFormer, arXiv 2410.17897, Section 3.2 and Table 3 (which sums unprimed V_i, hence pre_mix by default).
+Source: Dense-ResFormer, arXiv 2410.17897, Section 3.2 and Table 3 (which sums unprimed V_i, hence pre_mix by
+default).
 """
 
 from __future__ import annotations

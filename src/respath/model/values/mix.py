@@ -1,19 +1,22 @@
 """Mixed values: V'_n = lambda_{n,1} V_source + lambda_{n,2} V_n on the target layers.
 
-V_source is the source layer's own projection, never mixed itself, never detached; ``previous`` takes V_{n-1} likewise.
-Identity-ResFormer has constant 1/2 and 1/2, Constant-ResFormer lambda and 1, Learnable-ResFormer one pair of free scalars
-per layer. ResFormer-Plus writes lambda_{n,1} = scale * softmax(logits)_n with one shared scale:
+V_source is the source layer's own projection, never mixed itself, never detached; ``previous`` takes V_{n-1}
+likewise. Identity-ResFormer has constant 1/2 and 1/2, Constant-ResFormer lambda and 1, Learnable-ResFormer
+one pair of free scalars per layer. ResFormer-Plus writes lambda_{n,1} = scale * softmax(logits)_n with one
+shared scale:
 
 * ``softmax_all``: over all N layers; layer 1 is not mixed, its logit only takes mass.
 * ``softmax_targets``: over the target layers.
 
-Parameters (learnable only): free: ``source`` and ``own``, (targets,). Plus: ``logits`` (N or targets,), ``scale`` (), ``own``.
-Initialisation: the spec's two numbers; logits 0, and scale such that lambda_{n,1} starts at the spec's number.
-The softmax is part of every forward pass, so that learning keeps the coefficients' sum equal to the scale.
-``rescale`` multiplies the mix, per token over all heads or per token and head, so that it has the norm of V_n (Table 11).
+Parameters (learnable only): free: ``source`` and ``own``, (targets,). Plus: ``logits`` (N or targets,),
+``scale`` (), ``own``.
+Initialisation: the spec's two numbers; logits 0, and scale such that lambda_{n,1} starts at the spec's
+number. The softmax is part of every forward pass, so that learning keeps the coefficients' sum equal to the
+scale. ``rescale`` multiplies the mix, per token over all heads or per token and head, so that it has the norm
+of V_n (Table 11).
 
-Source: ResFormer (arXiv 2410.17897), Eq. 5 and Section 3.2; layer 1 unmixed as in the authors' code. The authors published
-no code of Plus: this reading is a recorded decision.
+Source: ResFormer (arXiv 2410.17897), Eq. 5 and Section 3.2; layer 1 unmixed as in the authors' code. The
+authors published no code of Plus: this reading is a recorded decision.
 """
 
 from __future__ import annotations

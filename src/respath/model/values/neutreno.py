@@ -1,8 +1,9 @@
 """NeuTRENO: U_n = Attn(Q_n, K_n, V_n) + strength (V_1 - V_n) on the target layers.
 
-Added on concatenated heads before the output projection, per token; V_1 and V_n are raw projections, so key-value width must
-equal the width. The strength is a fixed number. Layer 1 is left alone. No parameters.
-Source: Nguyen et al., 2023 (arXiv 2312.00751); as in ResFormer (arXiv 2410.17897), Eq. 3, and its authors' code, strength 0.4.
+Added on concatenated heads before the output projection, per token; V_1 and V_n are raw projections, so
+key-value width must equal the width. The strength is a fixed number. Layer 1 is left alone. No parameters.
+Source: Nguyen et al., 2023 (arXiv 2312.00751); as in ResFormer (arXiv 2410.17897), Eq. 3, and its authors'
+code, strength 0.4.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Reused values: V'_n = scale_n V_source on the target layers, which have no W^V.
 
-SVFormer reuses V_1 in every layer; Sparse-ResFormer (V_1 only) in layers 6 to 8. Keys, queries and output projections
-stay per layer; V_1 carries no rotary embedding. That attention reads the source's values is a matter of
-``respath.model.layout``; the cache holds them once, unscaled: attention is linear in the values, so the scale is applied
-to its output.
+SVFormer reuses V_1 in every layer; Sparse-ResFormer (V_1 only) in layers 6 to 8. Keys, queries and output
+projections stay per layer; V_1 carries no rotary embedding. That attention reads the source's values is a
+matter of ``respath.model.layout``; the cache holds them once, unscaled: attention is linear in the values, so
+the scale is applied to its output.
 
 Parameters (learnable only): ``scale``, (targets,). Initialisation: the spec's number (1).
-Source: ResFormer (arXiv 2410.17897), Section 3.3 and Table 3; with a scale, Bank of Values (arXiv 2606.02780), Table 1.
+Source: ResFormer (arXiv 2410.17897), Section 3.3 and Table 3; with a scale, Bank of Values (arXiv
+2606.02780), Table 1.
 """
 
 from __future__ import annotations
