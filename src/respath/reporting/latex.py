@@ -130,13 +130,13 @@ def column_type(head: Head, cells: Sequence[Shown], compact_errors: bool, mixed:
     return f"S[{','.join(options)}]"
 
 
-def cell_tex(cell: Shown, *, mixed: bool) -> str:
-    """One cell as LaTeX; words in number columns stand in braces, which siunitx centres."""
+def cell_tex(cell: Shown, *, mixed: bool, in_numbers: bool = True) -> str:
+    """One cell as LaTeX; words in number columns (``in_numbers``) stand in braces, which siunitx centres."""
     if cell.kind == "blank" or not cell.text:
-        return "" if mixed or cell.kind != "number" else "{}"
+        return ""
     if cell.kind in ("label", "text"):
         return tex_math(cell.text)
-    if cell.kind == "status":
+    if cell.kind == "status" and not in_numbers:
         return tex(short_status(cell.text))
     if not cell.is_number:
         word = "--" if cell.text == "–" else tex(short_status(cell.text))
@@ -191,7 +191,10 @@ def tabular(layout: Layout, mixed: bool) -> dict[str, object]:
             lines.append(rf"\multicolumn{{{len(layout.heads)}}}{{@{{}}l}}{{\textit{{{tex(block.title)}}}}} \\")
         elif number:
             lines.append(r"\addlinespace")
-        lines += [" & ".join(cell_tex(cell, mixed=mixed) for cell in row) + r" \\" for row in block.rows]
+        for row in block.rows:
+            cells = zip(row, layout.heads, strict=True)
+            parts = [cell_tex(cell, mixed=mixed, in_numbers=head.kind == "number") for cell, head in cells]
+            lines.append(" & ".join(parts) + r" \\")
     fontsize, tabcolsep = _font(layout)
     # Sums with limits are taller than a line.
     tall = any("\\sum" in cell.text for row in rows for cell in row if cell.kind == "text")

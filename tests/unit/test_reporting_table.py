@@ -1,0 +1,181 @@
+"""Tables: golden files, identical bytes, escaping, layout."""
+
+import csv
+import io
+import re
+
+import jinja2
+import pytest
+
+from respath.comparison.cells import build_grid
+from respath.reporting.latex import cell_tex, column_type, environment, tex, tex_math
+from respath.reporting.layout import Head, Shown, fixed, lay_out
+from respath.reporting.table import main, plain_cell, render
+from tests.golden.regenerate import SCALES, texts
+from tests.golden.toy import EXPECTED, ROOT, run_id, toy, toy_project
+
+
+def table(project, results, name="table1"):
+    return render(project, results, project.artifact(f"toy_{name}"))[1]
+
+
+# --- golden files ---
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_tables_and_diff_are_the_golden_files(scale):
+    made = texts(scale)
+    assert {path.name for path in (EXPECTED / scale).iterdir()} == set(made)
+    for name, text in made.items():
+        assert text == (EXPECTED / scale / name).read_text(), f"{scale}/{name}: python -m tests.golden.regenerate"
+
+
+def test_rendering_twice_gives_the_same_bytes(tmp_path):
+    toy(tmp_path / "results")
+    arguments = ["--project-root", str(ROOT), "--results", str(tmp_path / "results"), "--target", "toy_table1"]
+    for folder in ("a", "b"):
+        assert main([*arguments, "--out-dir", str(tmp_path / folder)]) == 0
+    for ending in ("csv", "tex", "md"):
+        assert (tmp_path / "a" / f"table1.{ending}").read_bytes() == (tmp_path / "b" / f"table1.{ending}").read_bytes()
+
+
+def test_a_table_renders_without_any_results(tmp_path):
+    for name in ("table1", "table2", "table3", "table4", "kv"):
+        arguments = ["--project-root", str(ROOT), "--results", str(tmp_path / "none"), "--out-dir", str(tmp_path)]
+        assert main([*arguments, "--target", f"toy_{name}"]) == 0
+    assert "not run" in (tmp_path / "table1.md").read_text()
+
+
+def test_a_figure_is_refused_with_the_right_command(tmp_path, capsys):
+    assert main(["--project-root", str(ROOT), "--target", "toy_fig1", "--out-dir", str(tmp_path)]) == 2
+    assert "python -m respath.reporting.figure" in capsys.readouterr().err
+
+
+# --- CSV ---
+
+
+def test_the_csv_has_one_line_per_cell_in_full_precision(tmp_path):
+    project, results = toy(tmp_path, "paper")
+    rows = list(csv.DictReader(io.StringIO(table(project, results)["csv"])))
+    cells = build_grid(project, results, project.artifact("toy_table1")).compared()
+    assert [float(row["ours"]) for row in rows] == [cell.ours for cell in cells]
+    assert rows[0]["per_seed"] == "1=3.001;2=3.004;3=2.998"
+    assert rows[0]["runs"].split(";") == [run_id(project, "S", "base", seed) for seed in (1, 2, 3)]
+    assert rows[0]["rule"] == "2 standard errors over items"
+
+
+# --- LaTeX ---
+
+
+def test_every_special_character_is_escaped():
+    assert tex("a_b&c%$(x)") == r"a\_b\&c\%\$(x)"
+    assert tex("\\{}#^~<>|[*]") == (
+        r"\textbackslash{}\{\}\#\textasciicircum{}\textasciitilde{}\textless{}\textgreater{}\textbar{}{[}{*}]"
+    )
+    assert tex('say "no"') == "say ``no''"
+    assert tex("−5 ± 2 × Δ – ok…") == r"$-$5 $\pm$ 2 $\times$ $\Delta$ -- ok\ldots{}"
+    assert tex("naïve 漢") == "naïve ?"
+
+
+def test_mathematics_of_table_texts_is_kept_and_the_rest_escaped():
+    assert tex_math("$V_1$ & 5 %") == r"$V_1$ \& 5 \%"
+    assert tex_math("costs 5 $ & more") == r"costs 5 \$ \& more"
+
+
+def test_a_variant_with_special_characters_reaches_the_table_escaped(tmp_path):
+    made = table(*toy(tmp_path))
+    line = next(line for line in made["tex"].splitlines() if line.lstrip().startswith("a\\_b"))
+    assert line.lstrip().startswith(r"a\_b\&c\%\$(x) & costs 5 \$ \& more &")
+    assert r"$V'_n = \sum_{i \le n} V_i$" in made["tex"]
+
+
+def test_an_undefined_name_in_a_template_is_an_error():
+    with pytest.raises(jinja2.UndefinedError):
+        environment(toy_project()).from_string(r"\VAR{ absent }").render()
+
+
+def test_number_columns_are_sized_to_what_they_hold():
+    head = Head("Loss", "number")
+    cells = [Shown("number", "12.345", "0.012"), Shown("number", "2.700", "0.003"), Shown("number", "not run")]
+    assert column_type(head, cells, False, False) == "S[table-format=2.3(2),separate-uncertainty=true]"
+    assert column_type(head, cells, True, False) == "S[table-format=2.3(2)]"
+    assert column_type(head, [Shown("number", "+0.01"), Shown("number", "-10.00")], False, False) == "S[table-format=+2.2]"
+    assert column_type(head, cells, False, True) == "r"
+
+
+def test_words_in_number_columns_stand_in_braces():
+    assert cell_tex(Shown("number", "not run"), mixed=False) == "{not run}"
+    assert cell_tex(Shown("number", "–"), mixed=False) == "{--}"
+    assert cell_tex(Shown("number", "2.700", "0.003", bold=True), mixed=False) == r"\bfseries 2.700 +- 0.003"
+    assert cell_tex(Shown("blank"), mixed=False) == ""
+    assert cell_tex(Shown("status", "not comparable at this scale"), mixed=False) == "{not comparable}"
+    assert cell_tex(Shown("status", "off"), mixed=False, in_numbers=False) == "off"
+
+
+def test_the_footer_tells_what_the_runs_recorded_and_no_date(tmp_path):
+    project, results = toy(tmp_path)
+    made = table(project, results)
+    for text in (made["tex"], made["md"]):
+        assert "0123456789ab" in text
+        assert run_id(project, "S", "mix").rsplit("-", 1)[1] in text
+        assert "Scale smoke, seed 1." in text
+        assert not re.search(r"\b20\d\d-\d\d", text)
+    assert made["tex"].startswith("% Generated by `snakemake toy_table1`, do not edit.\n")
+
+
+def test_a_small_scale_says_so_above_the_table_and_a_comparable_one_does_not(tmp_path):
+    small, full = table(*toy(tmp_path / "s")), table(*toy(tmp_path / "p", "paper"))
+    assert "not a replication" in small["tex"] and "not a replication" in small["md"]
+    assert "not a replication" not in full["tex"] and "not a replication" not in full["md"]
+
+
+# --- layout ---
+
+
+def heads(project, results, name="table1"):
+    return [head.text for head in lay_out(project, build_grid(project, results, project.artifact(f"toy_{name}"))).heads]
+
+
+def test_a_comparable_scale_shows_the_difference_from_the_paper(tmp_path):
+    assert heads(*toy(tmp_path, "paper")) == ["Model", "Form", "Paper", "Ours", "Δ", "Status"]
+
+
+def test_a_small_scale_shows_differences_from_the_baseline_instead(tmp_path):
+    assert heads(*toy(tmp_path)) == ["Model", "Form", "Paper", "Δ base", "Ours", "Δ base", "Status"]
+
+
+def test_many_printed_columns_are_stacked(tmp_path):
+    assert heads(*toy(tmp_path), "table4") == ["Model", "", "Prose", "Code", "HellaSwag", "PIQA", "Train"]
+
+
+def test_a_table_without_printed_numbers_has_no_column_for_them(tmp_path):
+    assert heads(*toy(tmp_path), "kv") == ["Model", "Parameters", "Bytes", "Measured"]
+
+
+def test_a_small_scales_own_counts_stand_below_the_paper_scale_ones(tmp_path):
+    project, results = toy(tmp_path)
+    layout = lay_out(project, build_grid(project, results, project.artifact("toy_kv")))
+    assert [block.title for block in layout.blocks] == ["", "At this scale's shapes (smoke)"]
+    own = results.account("toy", "S", "base", "scale")["parameters"]["total"]
+    assert layout.blocks[1].rows[0][1].text == str(own)
+
+
+def test_a_diverged_cell_shows_no_mean_of_the_seeds_that_survived(tmp_path):
+    project = toy_project("paper")
+    made = table(*toy(tmp_path, "paper", diverged={run_id(project, "S", "mix", 2)}))
+    line = next(line for line in made["md"].splitlines() if line.startswith("| Mix"))
+    assert line.endswith("| **2.950** | – | +0.001 | diverged |") or line.endswith("| **2.950** | – | – | diverged |")
+
+
+def test_only_means_over_seeds_are_marked_best(tmp_path):
+    one, three = table(*toy(tmp_path / "s"))["md"], table(*toy(tmp_path / "p", "paper"))["md"]
+    assert "**2.950**" in one and "**2.907" not in one
+    assert "**2.907 ± 0.023**" in three
+
+
+def test_numbers_read_well():
+    assert fixed(-0.0001, 3) == "0.000"
+    assert fixed(-0.0001, 3, sign=True) == "+0.000"
+    assert plain_cell(Shown("number", "-33554432")) == "−33,554,432"
+    assert plain_cell(Shown("number", "2.700", "0.003")) == "2.700 ± 0.003"
+    assert plain_cell(Shown("number", "1024")) == "1024"
