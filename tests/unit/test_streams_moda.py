@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from respath.errors import UserError
+from respath.model.depth_attention import attend_over_depth
+from respath.model.kernels import Visibility
 from respath.model.rope import rotate
 from tests.unit.stream_models import SHAPE, Branches, gap, model, perturbed, tokens
 
@@ -56,6 +58,35 @@ def test_moda_equals_its_definition(kv_heads, kernel):
     ids = tokens(batch=2, time=5)
     with torch.no_grad():
         assert gap(built(ids), direct(built, ids)) < 1e-12
+
+
+def joint_gradients(kernel: str, kv_heads: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+
+    def numbers(heads: int) -> torch.Tensor:
+        drawn = torch.randn(2, 7, heads, 8, generator=generator, dtype=torch.float64)
+        return drawn.to(dtype).requires_grad_()
+
+    q, k, v = numbers(4), numbers(kv_heads), numbers(kv_heads)
+    depth = [(numbers(kv_heads), numbers(kv_heads)) for _ in range(3)]
+    seen = Visibility(square=True, aligned=True, mask=None)
+    out = attend_over_depth(q, k, v, depth, seen, kernel)
+    loss = (out.double() * torch.randn(out.shape, generator=generator, dtype=torch.float64)).sum()
+    return [out, *torch.autograd.grad(loss, [q, k, v, *(part for pair in depth for part in pair)])]
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+def test_the_merged_kernel_has_the_gradients_of_the_definition(kv_heads):
+    expected = joint_gradients("eager", kv_heads, torch.float64)
+    for actual, wanted in zip(joint_gradients("auto", kv_heads, torch.float64), expected, strict=True):
+        assert gap(actual, wanted) < 1e-12
+
+
+def test_the_merged_kernel_follows_the_definition_in_bf16():
+    expected = joint_gradients("eager", 2, torch.bfloat16)
+    for actual, wanted in zip(joint_gradients("auto", 2, torch.bfloat16), expected, strict=True):
+        assert actual.dtype == torch.bfloat16
+        assert gap(actual.float(), wanted.float()) < 0.02
 
 
 def test_the_last_block_has_no_depth_projection_and_all_others_learn():

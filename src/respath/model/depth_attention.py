@@ -7,8 +7,13 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from respath.model.kernels import Visibility, attend
+from respath.model.layers import emulates
+
+_flash_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def _definition(
@@ -32,6 +37,64 @@ def _definition(
     return out.flatten(2, 3).to(q.dtype)
 
 
+class _Merged(torch.autograd.Function):
+    """A flash kernel over the sequence and a pass over each depth slot, merged by their log-sums of exponentials.
+
+    The kernel's backward pass rebuilds its probabilities from the log-sum that it is given; given that of the whole softmax
+    and the merged output, its gradients are those of the joint attention. So no T x T matrix is kept, and no depth
+    key is copied. q, k, v (batch, time, heads, head_dim); depth: keys, then values, (batch, time, kv_heads, head_dim) each.
+    """
+
+    @staticmethod
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, *depth: Tensor) -> Tensor:
+        count, (kv_heads, size) = len(depth) // 2, depth[0].shape[2:]
+        keys, values = depth[:count], depth[count:]
+        out, of_sequence = _flash_forward(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True
+        )
+        out, of_sequence = out.transpose(1, 2), of_sequence.transpose(1, 2).to(q.dtype)
+        queries = q.unflatten(2, (kv_heads, -1)) / math.sqrt(size)
+        scores = q.new_empty((*queries.shape[:-1], count))
+        for i, key in enumerate(keys):
+            scores[..., i] = (queries * key[..., None, :]).sum(-1)
+        scores = scores.flatten(2, 3)
+        total = torch.logaddexp(of_sequence, scores.logsumexp(-1))
+        weights = scores.sub_(total[..., None]).exp_()
+        out = out * (of_sequence - total).exp_()[..., None]
+        grouped, shares = out.unflatten(2, (kv_heads, -1)), weights.unflatten(2, (kv_heads, -1))
+        for i, value in enumerate(values):
+            grouped.addcmul_(shares[..., i, None], value[..., None, :])
+        ctx.save_for_backward(q, k, v, out, total, weights, *depth)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        q, k, v, out, total, weights, *depth = ctx.saved_tensors
+        count, (kv_heads, size) = len(depth) // 2, depth[0].shape[2:]
+        keys, values = depth[:count], depth[count:]
+        to_q, to_k, to_v = _flash_backward(
+            *(tensor.transpose(1, 2) for tensor in (grad, q, k, v, out)),
+            total.transpose(1, 2).contiguous(),
+            0.0,
+            True,
+        )
+        to_q = to_q.transpose(1, 2).contiguous()
+        scale = 1 / math.sqrt(size)
+        queries, gradient, shares, moved = (
+            tensor.unflatten(2, (kv_heads, -1)) for tensor in (q, grad, weights, to_q)
+        )
+        along = torch.sum(grad * out, -1).unflatten(2, (kv_heads, -1))
+        to_keys, to_values = [], []
+        for i, (key, value) in enumerate(zip(keys, values, strict=True)):
+            share = shares[..., i]
+            to_score = (gradient * value[..., None, :]).sum(-1).sub_(along).mul_(share).mul_(scale)
+            moved.addcmul_(to_score[..., None], key[..., None, :])
+            to_keys.append((to_score[..., None] * queries).sum(3))
+            to_values.append((share[..., None] * gradient).sum(3))
+        return to_q, to_k.transpose(1, 2), to_v.transpose(1, 2), *to_keys, *to_values
+
+
 def attend_over_depth(
     q: Tensor,
     k: Tensor,
@@ -43,8 +106,18 @@ def attend_over_depth(
     """One softmax over the visible sequence keys and the depth keys of the query's token.
 
     q (batch, time, heads, head_dim); k, v (batch, keys, kv_heads, head_dim); depth: pairs of a key and a value, (batch, time,
-    kv_heads, head_dim) each -> (batch, time, heads, head_dim). Source: MoDA; DepthBench (arXiv 2609.32534), Appendix A.
+    kv_heads, head_dim) each -> (batch, time, heads, head_dim). Whole sequences on a CPU run on its flash kernel unless
+    ``kernel`` is ``eager``; other calls by the definition. Source: MoDA; DepthBench (arXiv 2609.32534), Appendix A.
     """
     if not depth:
         return attend(q, k, v, seen, kernel)
-    return _definition(q, k, v, depth, seen)
+    low = emulates(q)
+    if kernel == "eager" or not seen.square or q.device.type != "cpu" or (q.dtype.itemsize < 4 and not low):
+        return _definition(q, k, v, depth, seen)
+    repeats = q.shape[2] // k.shape[2]
+    if repeats > 1:
+        k, v = k.repeat_interleave(repeats, dim=2), v.repeat_interleave(repeats, dim=2)
+    parts = (q, k, v, *(key for key, _ in depth), *(value for _, value in depth))
+    if low:
+        parts = tuple(part.float() for part in parts)
+    return _Merged.apply(*parts).to(q.dtype)

@@ -91,7 +91,8 @@ class HyperConnections(PreLN):
 
     def open(self, embedded: Tensor) -> tuple[Tensor, None]:
         """The embedding in every stream."""
-        return embedded[..., None, :].expand(-1, -1, self.streams, -1), None
+        # Copied for good: batched products of expanded streams run token by token.
+        return embedded[..., None, :].expand(-1, -1, self.streams, -1).contiguous(), None
 
     def read(
         self, state: tuple[Tensor, None], k: int, norm: nn.Module

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from respath.config.model import ModelSpec
 from respath.model.routing import normed_linear
@@ -40,17 +41,48 @@ SINKHORN_EPS = 1e-6
 GAP = 8.0
 
 
+class _Sinkhorn(torch.autograd.Function):
+    """Keeps the logits alone and repeats the rounds in the backward pass: 40 matrices per token need not be stored."""
+
+    @staticmethod
+    def steps(logits: Tensor, rounds: int, eps: float) -> list[tuple[int, Tensor, Tensor]]:
+        """(dimension summed over, sums, result) of each division; the softmax comes first, its sums None."""
+        matrix = torch.softmax(logits, dim=1)
+        done = [(1, None, matrix)]
+        matrix = matrix + eps
+        for dim in (0, *(1, 0) * (rounds - 1)):
+            sums = matrix.sum(dim, keepdim=True).add_(eps)
+            matrix = matrix / sums
+            done.append((dim, sums, matrix))
+        return done
+
+    @staticmethod
+    def forward(ctx, logits: Tensor, rounds: int, eps: float) -> Tensor:
+        ctx.save_for_backward(logits)
+        ctx.rounds, ctx.eps = rounds, eps
+        matrix = torch.softmax(logits, dim=1).add_(eps)
+        for dim in (0, *(1, 0) * (rounds - 1)):
+            matrix.div_(matrix.sum(dim, keepdim=True).add_(eps))
+        return matrix
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        (logits,) = ctx.saved_tensors
+        first, *divisions = _Sinkhorn.steps(logits, ctx.rounds, ctx.eps)
+        grad = grad.clone(memory_format=torch.contiguous_format)
+        for dim, sums, result in reversed(divisions):
+            grad.sub_((grad * result).sum(dim, keepdim=True)).div_(sums)
+        dim, _, result = first
+        return grad.sub_((grad * result).sum(dim, keepdim=True)).mul_(result), None, None
+
+
 def sinkhorn(logits: Tensor, rounds: int, eps: float = SINKHORN_EPS) -> Tensor:
     """Almost doubly stochastic matrices. logits (m, m, ...), rows first -> same shape; columns are normalised last.
 
     The matrix dimensions lead because the many tokens then lie next to each other: sums over four numbers vectorise.
     """
-    matrix = torch.softmax(logits, dim=1) + eps
-    matrix = matrix / (matrix.sum(0, keepdim=True) + eps)
-    for _ in range(rounds - 1):
-        matrix = matrix / (matrix.sum(1, keepdim=True) + eps)
-        matrix = matrix / (matrix.sum(0, keepdim=True) + eps)
-    return matrix
+    return _Sinkhorn.apply(logits, rounds, eps)
 
 
 class ManifoldHyperConnection(nn.Module):
@@ -74,8 +106,9 @@ class ManifoldHyperConnection(nn.Module):
         parts = zip(projected.split((m, m, m * m)), self.gates, self.bias.split((m, m, m * m)), strict=True)
         pre, post, res = (torch.addcmul(b[:, None, None], gate, c) for c, gate, b in parts)
         transport = sinkhorn(res.unflatten(0, (m, m)), self.rounds)
-        mixes = torch.cat((torch.sigmoid(pre)[None], transport))
-        return mixes.movedim((0, 1), (-2, -1)), 2 * torch.sigmoid(post).movedim(0, -1)
+        mixes = torch.cat((torch.sigmoid(pre)[None], transport)).movedim((0, 1), (-2, -1))
+        # Contiguous: batched products fall back to one call per token on other layouts.
+        return mixes.contiguous(), 2 * torch.sigmoid(post).movedim(0, -1).contiguous()
 
     def initial(self, draw) -> dict[str, Tensor]:
         """Near-identity transport (gap8), or near-uniform routing."""
