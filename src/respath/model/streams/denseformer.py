@@ -7,7 +7,7 @@ every p-th block is averaged. Attention and MLP inside a block add to the state 
 State: (x, X_0, ..., X_n), each (batch, time, width).
 Parameters: one vector per averaged block, ``weights.{j}``, ordered from the earliest X_i to X_n.
 Initialisation: 1 for the last entry, 0 for the others, so that the model starts as Pre-LN.
-Source: Pagliardini et al., 2024 (arXiv 2402.02622), Eq. 4 and Section 3; outputs are cached before averaging
+Source: Pagliardini et al., 2024 (arXiv 2402.02622); outputs are cached before averaging
 as in the authors' code.
 """
 
