@@ -12,7 +12,7 @@ from respath.config.documents import check
 from respath.config.model import ModelSpec
 from respath.errors import UserError
 from respath.model import build_model, parameter_roles
-from respath.model.build import initial_tensor
+from respath.model.initial import initial_tensor
 from respath.model.loss import TrainingLoss, next_token_loss
 from respath.model.precision import LowPrecision
 from tests.unit.model_cases import SHAPE, VARIANTS, mix, perturbed, some_ids, spec_of

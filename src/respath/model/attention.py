@@ -8,11 +8,13 @@ from torch import Tensor, nn
 
 from respath.config.model import MoDA, ModelSpec
 from respath.model.cache import Cache, Slots
+from respath.model.combine import combine
 from respath.model.depth_attention import attend_over_depth
 from respath.model.kernels import Visibility, attend
 from respath.model.layers import Linear, linears
 from respath.model.layout import layout
 from respath.model.rope import rotate
+from respath.model.values.cross_layer import attend_jointly
 
 
 class Place(NamedTuple):
@@ -32,19 +34,32 @@ class Carried(NamedTuple):
     ``path`` belongs to the value path. ``keys`` and ``values`` are what a later layer attends over again, by
     the layer that projected them, each (batch, keys, kv_heads, head_dim). ``depth``: keys and values of
     earlier sub-layers at the same token, (batch, time, kv_heads, head_dim) each, for a stream whose attention
-    reads them (MoDA).
+    reads them (MoDA). ``query`` and ``key`` are the first layer's, as far as an attention residual adds them
+    to later ones: raw projections of this chunk, or for the residual of attention matrices the rotated query.
     """
 
     path: tuple
     keys: dict[int, Tensor]
     values: dict[int, Tensor]
     depth: tuple[tuple[Tensor, Tensor], ...] = ()
+    query: Tensor | None = None
+    key: Tensor | None = None
 
 
 class Attention(nn.Module):
     """Multi-head (or grouped-query) causal attention; ``x`` is already normed.
 
     A layer that reads another layer's keys or values has no projection of its own for them.
+
+    The attention residual (ResFormer, arXiv 2410.17897, Section 4.4 and Table 6) of a target layer n is one of
+
+    * query: Q'_n = source Q_1 + own Q_n, and key likewise, on raw projections: before rotary embedding and
+      QK-norm. (Without QK-norm the order makes no difference, as a rotation is linear. Keys are cached mixed.)
+    * attention: A'_n = source A_1 + own A_n, matrices after the softmax, as two calls of the kernel:
+      source Attn(Q_1, K_1, V_n) + own Attn(Q_n, K_n, V_n). It reads the first layer's cached keys and the
+      chunk's own Q_1.
+
+    Both coefficients are constants (the paper's are 0.5); nothing is detached; layer 1 is never a target.
     """
 
     def __init__(self, spec: ModelSpec, n: int):
@@ -53,8 +68,15 @@ class Attention(nn.Module):
         self.n, self.head_dim = n, spec.head_dim
         self.key_home, self.value_home = home.key_home[n], home.value_home[n]
         later = range(n + 1, spec.layers)
-        self.lends_keys = any(home.key_home[m] == n for m in later)
-        self.lends_values = any(home.value_home[m] == n for m in later)
+        residual = spec.attention_residual
+        self.residual = residual if residual is not None and n + 1 in residual.layers else None
+        self.begins = residual.of if residual is not None and n == 0 else None
+        self.joint, joined = n in home.joint, n == 0 and bool(home.joint)
+        self.lends_keys = (
+            joined or self.begins == "attention" or any(home.key_home[m] == n for m in later)
+        )
+        self.lends_values = joined or any(home.value_home[m] == n for m in later)
+        self.projects_input, self.looks_up = home.projects_input(n), n in home.looked_up
         self.reads_depth = isinstance(spec.stream, MoDA)
         self.q_proj = Linear(spec.width, spec.width, spec.init_std)
         self.k_proj = Linear(spec.width, spec.kv_width, spec.init_std) if home.projects_keys(n) else None
@@ -67,13 +89,21 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, path: nn.Module, carried: Carried, place: Place) -> tuple[Tensor, Carried]:
         """x (batch, time, width) -> the sub-layer's output, same shape, and what later layers are handed."""
-        present = [proj for proj in (self.q_proj, self.k_proj, self.v_proj) if proj is not None]
-        projected = iter(linears(x, [proj.weight for proj in present]))
-        q = rotate(self.heads(next(projected)), place.cos, place.sin)
+        v_proj = self.v_proj if self.projects_input else None
+        present = [proj for proj in (self.q_proj, self.k_proj, v_proj) if proj is not None]
+        projected = iter(linears(x, present))
         remembered, keys, values, own = carried.path, carried.keys, carried.values, None
+        raw, first_query, first_key = next(projected), carried.query, carried.key
+        if self.begins == "query":
+            first_query = raw
+        q = rotate(self.heads(self.mixed("query", raw, first_query)), place.cos, place.sin)
+        if self.begins == "attention":
+            first_query = q
 
         if self.k_proj is not None:
-            unturned = self.heads(next(projected))
+            raw = next(projected)
+            first_key = raw if self.begins == "key" else first_key
+            unturned = self.heads(self.mixed("key", raw, first_key))
             k = rotate(unturned, place.cos, place.sin)
             if place.cache is not None:
                 k = place.cache.append(place.cache.keys, self.n, k, place.slots)
@@ -81,11 +111,11 @@ class Attention(nn.Module):
         else:
             k = keys[self.key_home]
 
-        if self.v_proj is not None:
-            own = next(projected)
-            v, remembered = path.mix(self.n, own, remembered)
+        if self.value_home == self.n:
+            own = next(projected) if self.projects_input else None
+            v, remembered = path.mix(self.n, own, remembered, x, self.v_proj)
             v = here = self.heads(v)
-            if place.cache is not None:
+            if place.cache is not None and not self.looks_up:
                 v = place.cache.append(place.cache.values, self.n, v, place.slots)
             values = {**values, self.n: v} if self.lends_values else values
         else:
@@ -95,7 +125,20 @@ class Attention(nn.Module):
         if self.reads_depth:
             attended = attend_over_depth(q, k, v, depth, place.seen, place.kernel).flatten(-2)
             depth = (*depth, (unturned, here))
+        elif self.joint:
+            both = ((k, v), (keys[0].to(q.dtype), values[0].to(q.dtype)))
+            attended = attend_jointly(q, both, place.seen, place.kernel).flatten(-2)
         else:
-            attended = attend(q, k, v, place.seen, place.kernel).flatten(-2)
+            attended = attend(q, k, v, place.seen, place.kernel)
+            if self.residual is not None and self.residual.of == "attention":
+                first = attend(first_query, keys[0].to(q.dtype), v, place.seen, place.kernel)
+                attended = combine([first, attended], [self.residual.source, self.residual.own])
+            attended = attended.flatten(-2)
         attended = path.finish(self.n, attended, own, remembered)
-        return self.o_proj(attended), Carried(remembered, keys, values, depth)
+        return self.o_proj(attended), Carried(remembered, keys, values, depth, first_query, first_key)
+
+    def mixed(self, what: str, raw: Tensor, first: Tensor | None) -> Tensor:
+        """A raw projection, with the first layer's added where the attention residual is of this kind."""
+        if self.residual is None or self.residual.of != what:
+            return raw
+        return combine([first, raw], [self.residual.source, self.residual.own])

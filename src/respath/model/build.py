@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from respath.config.model import ModelSpec
 from respath.errors import UserError
+from respath.model.initial import Draw
 from respath.model.resolve import resolve_spec
 from respath.model.transformer import Transformer
 from respath.model.values import VALUE_PATHS
 
 #: Roles of parameters that stay in at least fp32 in a low-precision model.
-WIDE_ROLES = ("coefficient", "routing")
-
-
-def initial_tensor(seed: int, name: str, shape: tuple[int, ...], std: float) -> Tensor:
-    """N(0, std) in fp32 from a generator seeded by SHA-256 of (seed, name), whatever else the model holds."""
-    digest = hashlib.sha256(f"{seed}|{name}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
-    return torch.randn(shape, generator=generator) * std
+WIDE_ROLES = ("coefficient", "routing", "smear")
 
 
 def _each_module(model: nn.Module):
@@ -40,11 +33,7 @@ def initialise(model: Transformer, seed: int) -> None:
     }
     with torch.no_grad():
         for prefix, module in _each_module(model):
-
-            def draw(name: str, shape, std: float, prefix: str = prefix) -> Tensor:
-                return initial_tensor(seed, f"{prefix}.{name}", tuple(shape), std)
-
-            for name, value in module.initial(draw).items():
+            for name, value in module.initial(Draw(seed, prefix, model.spec.init_cut)).items():
                 name = f"{prefix}.{name}"
                 parameters.pop(name).copy_(value * factors.get(name, 1.0))
     if parameters:
@@ -57,9 +46,7 @@ def refuse_what_is_not_computed(spec: ModelSpec) -> None:
     if spec.values.kind not in VALUE_PATHS:
         known = ", ".join(VALUE_PATHS)
         lines.append(f"values.kind: {spec.values.kind!r} is not implemented yet (implemented: {known})")
-    if spec.backbone != "llama":
-        lines.append(f"backbone: {spec.backbone!r} is not implemented yet (implemented: llama)")
-    for field in ("attention_residual", "windows", "init_cut"):
+    for field in ("attention_residual",):
         if getattr(spec, field) is not None:
             lines.append(f"{field}: is not implemented yet; leave it out")
     if lines:
@@ -99,7 +86,7 @@ def build_model(
 
 
 def parameter_roles(model: nn.Module) -> dict[str, str]:
-    """Role of each parameter, for optimizer groups: matrix, embedding, head, norm, coefficient or routing.
+    """Role of each parameter, for optimizer groups: matrix, embedding, head, norm, bias, coefficient, routing or smear.
 
     Coefficients and routing parameters steer which path is taken and stay in at least fp32; routing decays as
     a matrix does, coefficients have a decay and a learning rate of their own.

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from respath.model.initial import Draw, Uniform
+
 #: Whether this CPU multiplies bf16 matrices in hardware (AVX-512 BF16 or AMX).
 CPU_HAS_BF16 = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
@@ -37,44 +39,52 @@ class _EmulatedLinear(torch.autograd.Function):
         return to_x, to_weight
 
 
-def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """x W^T. x (..., in), weight (out, in) -> (..., out)."""
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x W^T + b. x (..., in), weight (out, in), bias (out,) -> (..., out)."""
     if emulates(x) and weight.dtype == x.dtype and not torch.is_autocast_enabled("cpu"):
-        return _EmulatedLinear.apply(x, weight)
-    return F.linear(x, weight)
+        product = _EmulatedLinear.apply(x, weight)
+        return product if bias is None else product + bias
+    return F.linear(x, weight, bias)
 
 
-def linears(x: Tensor, weights: list[Tensor]) -> tuple[Tensor, ...]:
-    """Several projections of one input as one matrix product. x (..., in) -> one (..., out_i) per weight.
+def linears(x: Tensor, maps: list[Linear]) -> tuple[Tensor, ...]:
+    """Several maps of one input as one matrix product. x (..., in) -> one (..., out_i) per map.
 
     Joining the weights copies them, which pays when there are more tokens than weight rows: one product keeps
     the machine busier, and its gradient adds up the inputs' gradients on the way. A decoding step keeps them
     apart.
     """
-    if len(weights) == 1 or x.shape[:-1].numel() < sum(w.shape[0] for w in weights):
-        return tuple(linear(x, weight) for weight in weights)
-    return linear(x, torch.cat(weights)).split([w.shape[0] for w in weights], dim=-1)
+    sizes = [one.weight.shape[0] for one in maps]
+    if len(maps) == 1 or x.shape[:-1].numel() < sum(sizes):
+        return tuple(one(x) for one in maps)
+    biases = [one.bias for one in maps if one.bias is not None]
+    joined = linear(x, torch.cat([one.weight for one in maps]), torch.cat(biases) if biases else None)
+    return joined.split(sizes, dim=-1)
 
 
 class Linear(nn.Module):
-    """A weight matrix (out, in) without bias, N(0, init_std)."""
+    """A weight matrix (out, in), drawn from N(0, start) or uniformly, and a bias that starts at 0 if there is one."""
 
-    def __init__(self, inputs: int, outputs: int, std: float, role: str = "matrix"):
+    def __init__(
+        self, inputs: int, outputs: int, start: float | Uniform, role: str = "matrix", bias: bool = False
+    ):
         super().__init__()
-        self.role, self.std = role, std
+        self.role, self.start = {"weight": role, "bias": "bias"}, start
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
+        self.bias = nn.Parameter(torch.empty(outputs)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., in) -> (..., out)."""
-        return linear(x, self.weight)
+        return linear(x, self.weight, self.bias)
 
-    def initial(self, draw) -> dict[str, Tensor]:
+    def initial(self, draw: Draw) -> dict[str, Tensor]:
         """Initial value of each own parameter."""
-        return {"weight": draw("weight", self.weight.shape, self.std)}
+        weight = {"weight": draw("weight", self.weight.shape, self.start)}
+        return weight if self.bias is None else {**weight, "bias": torch.zeros(self.bias.shape)}
 
 
 class Embedding(nn.Module):
-    """Token vectors (vocab, width), N(0, init_std)."""
+    """Token vectors (vocab, width), N(0, std)."""
 
     role = "embedding"
 
@@ -87,7 +97,7 @@ class Embedding(nn.Module):
         """(batch, time) int64 -> (batch, time, width)."""
         return F.embedding(ids, self.weight)
 
-    def initial(self, draw) -> dict[str, Tensor]:
+    def initial(self, draw: Draw) -> dict[str, Tensor]:
         """Initial value of each own parameter."""
         return {"weight": draw("weight", self.weight.shape, self.std)}
 
@@ -106,7 +116,7 @@ class RMSNorm(nn.Module):
         """(..., width) -> (..., width)."""
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
-    def initial(self, draw) -> dict[str, Tensor]:
+    def initial(self, draw: Draw) -> dict[str, Tensor]:
         """Initial value of each own parameter."""
         return {"weight": torch.ones(self.weight.shape)}
 
@@ -130,5 +140,5 @@ class SwiGLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, width) -> (batch, time, width)."""
-        gate, up = linears(x, [self.gate_proj.weight, self.up_proj.weight])
+        gate, up = linears(x, [self.gate_proj, self.up_proj])
         return self.down_proj(F.silu(gate) * up)

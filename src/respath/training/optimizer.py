@@ -36,11 +36,11 @@ def learning_rate_factors(roles: Mapping[str, str], recipe: Recipe) -> dict[str,
 
 
 def weight_decay(role: str, recipe: Recipe) -> float:
-    """Decay of a role: matrices, embeddings and head as in the recipe; norms none; coefficients their own.
+    """Decay of a role: matrices, embeddings and head as in the recipe; norms, biases and smear none; coefficients their own.
 
-    The authors' HF Trainer decays everything but norms; whether the coefficients were among it is open.
+    The authors' HF Trainer decays everything but norms and biases; whether the coefficients were among it is open.
     """
-    if role == "norm":
+    if role in ("norm", "bias", "smear"):
         return 0.0
     return recipe.coefficient_weight_decay if role == "coefficient" else recipe.weight_decay
 
