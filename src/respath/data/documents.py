@@ -37,8 +37,9 @@ SLIMPAJAMA_DOMAINS = (
     "RedPajamaStackExchange",
 )
 FORMATS = (".jsonl", ".jsonl.zst", ".jsonl.gz", ".parquet")
-#: A row longer than this is refused, so that one broken file cannot fill the memory.
-MAX_ROW_BYTES = 256 << 20
+#: A row longer than this is refused, so that one broken file cannot fill the memory (a text takes up to four bytes per
+#: character, several copies live at a time: 64 MiB keep the worst case below 1 GB).
+MAX_ROW_BYTES = 64 << 20
 #: Files up to this size are hashed whole when a folder is listed; longer ones by size, first and last MiB.
 FULL_HASH_BYTES = 64 << 20
 #: Rows of one file that may be refused before reading stops: this many, or this share of the rows, whichever is more.

@@ -187,6 +187,7 @@ def make_manifest(
         "repository",
         "revision",
         "files",
+        "refused",
     )
     content = {
         "schema": 1,

