@@ -85,7 +85,8 @@ class Branches:
         self.model = model
         self.embedded = model.embedding(ids)
         self.place = model.place(self.embedded, None, None)
-        self.carried = Carried(model.values.open(), {}, {})
+        origin = model.origin(ids, self.embedded, self.place)
+        self.carried = Carried(model.values.open(origin), {}, {})
 
     def norm(self, k: int):
         """The sub-layer's own norm."""

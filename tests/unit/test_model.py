@@ -212,12 +212,12 @@ def test_the_first_value_projection_learns_from_every_later_layer():
         # A layer's term: what the gradient loses when V_1's way into that layer is detached.
         original = cut.values.mix
 
-        def mix_detached(n, own, carried, target=cut.values.targets[at], original=original):
+        def mix_detached(n, own, carried, x, project, target=cut.values.targets[at], original=original):
             weights, source = carried
             if n == target:
-                value, _ = original(n, own, (weights, source.detach()))
+                value, _ = original(n, own, (weights, source.detach()), x, project)
                 return value, (weights, source)
-            return original(n, own, carried)
+            return original(n, own, carried, x, project)
 
         cut.values.mix = mix_detached
         without = torch.autograd.grad(next_token_loss(cut, ids), cut.layers[0].attention.v_proj.weight)[0]
@@ -263,11 +263,11 @@ def test_gradients_agree_with_finite_differences_along_a_random_direction(varian
 def test_the_carried_first_value_is_the_unmixed_one():
     model = perturbed("learnable")
     path = model.values
-    carried = path.open()
+    carried = path.open(None)
     seen = []
     for n in range(4):
         own = torch.full((1, 2, 32), float(n + 1), dtype=torch.float64)
-        value, carried = path.mix(n, own, carried)
+        value, carried = path.mix(n, own, carried, None, None)
         seen.append((value, carried[1]))
     assert all(torch.equal(source, torch.ones_like(source)) for _, source in seen)
     assert torch.equal(seen[0][0], seen[0][1])

@@ -31,7 +31,8 @@ class Cache:
     """Keys and values of the layers that later tokens read, (batch, max_time, kv_heads, head_dim) each.
 
     A layer that shares another's keys or values stores none; mixed values are stored after mixing, so that
-    decoding costs what the plain Transformer costs. ``lengths``: tokens held per row.
+    decoding costs what the plain Transformer costs. Layers whose values are rows of a token table store no
+    values: the ids of all tokens are kept once, ``ids`` (batch, max_time) int32. ``lengths``: tokens per row.
     """
 
     def __init__(
@@ -42,13 +43,16 @@ class Cache:
         # Zeros, not empty: a padded query of an empty row attends over column 0, which must not hold NaN.
         self.keys = {n: torch.zeros(shape, device=device, dtype=dtype) for n in home.key_layers}
         self.values = {n: torch.zeros(shape, device=device, dtype=dtype) for n in home.value_layers}
+        #: Token ids, once for all layers whose values are found again by id.
+        self.ids = torch.zeros(shape[:2], device=device, dtype=torch.int32) if home.keeps_ids else None
         self.batch, self.max_time = batch, max_time
         self.lengths: tuple[int, ...] = (0,) * batch
 
     @property
     def nbytes(self) -> int:
         """Bytes of all stored tensors at full ``max_time``."""
-        return sum(tensor.nbytes for store in (self.keys, self.values) for tensor in store.values())
+        stored = sum(tensor.nbytes for store in (self.keys, self.values) for tensor in store.values())
+        return stored if self.ids is None else stored + self.ids.nbytes
 
     @property
     def device(self) -> torch.device:
@@ -91,7 +95,14 @@ class Cache:
 
     def append(self, store: dict[int, Tensor], n: int, new: Tensor, slots: Slots) -> Tensor:
         """Put a chunk (batch, time, kv_heads, head_dim) of layer ``n`` in place; all columns so far as a view."""
-        held = store[n]
+        return self._put(store[n], new, slots)
+
+    def append_ids(self, ids: Tensor, slots: Slots) -> Tensor:
+        """Put a chunk's token ids (batch, time) in place; all columns so far, (batch, keys) int32."""
+        return self._put(self.ids, ids, slots)
+
+    @staticmethod
+    def _put(held: Tensor, new: Tensor, slots: Slots) -> Tensor:
         if slots.rows is None:
             start = slots.offsets[0]
             held[:, start : start + new.shape[1]] = new

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -13,6 +14,8 @@ from respath.model.attention import Attention, Carried, Place
 from respath.model.cache import Cache
 from respath.model.kernels import Visibility
 from respath.model.layers import Embedding, Linear, RMSNorm, SwiGLU, linear
+from respath.model.layout import layout
+from respath.model.origin import Origin
 from respath.model.rope import rotations
 from respath.model.streams import build_stream, sublayer_norm
 from respath.model.values import build_values
@@ -71,7 +74,7 @@ class Transformer(nn.Module):
         embedded = self.embedding(ids)
         place = self.place(embedded, cache, lengths)
         state = self.stream.open(embedded)
-        carried = Carried(self.values.open(), {}, {})
+        carried = Carried(self.values.open(self.origin(ids, embedded, place)), {}, {})
         for k in range(2 * self.spec.layers):
             state, carried = self.run(self.sublayer, k, state, carried, place)
         if cache is not None:
@@ -89,6 +92,18 @@ class Transformer(nn.Module):
             y = layer.mlp(x)
         carried = self.stream.carry(carried, k, x)
         return self.stream.write(state, k, y, norm), carried
+
+    def origin(self, ids: Tensor, embedded: Tensor, place: Place) -> Origin:
+        """What the value path may take from before the first layer.
+
+        The embedding is normed without a gain: one x_0 for all layers.
+        """
+        home, history, x0 = layout(self.spec), ids, None
+        if home.keeps_ids and place.cache is not None:
+            history = place.cache.append_ids(ids, place.slots)
+        if home.embedded or home.embedded_too:
+            x0 = F.rms_norm(embedded, embedded.shape[-1:], eps=self.spec.norm_eps)
+        return Origin(ids, history, x0)
 
     def run(self, function, *arguments):
         """Call, or call now and again in the backward pass instead of keeping activations."""

@@ -30,7 +30,7 @@ class DenseValues(OwnValues):
         lengths = [n + 1 for n in self.targets] if spec.values.learnable else []
         self.weights = nn.ParameterList(nn.Parameter(torch.empty(length)) for length in lengths)
 
-    def mix(self, n: int, own: Tensor, carried: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def mix(self, n: int, own: Tensor, carried: tuple, x: Tensor, project: nn.Module) -> tuple[Tensor, tuple]:
         """The weighted sum on target layers, the own value elsewhere. Carried: one value per earlier layer."""
         value = own
         if n in self.targets:

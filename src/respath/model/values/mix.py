@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from respath.config.model import ModelSpec
 from respath.model.combine import combine, scalars
+from respath.model.origin import Origin
 from respath.model.values.own import OwnValues
 
 
@@ -71,11 +72,11 @@ class MixedValues(OwnValues):
         ratio = model.norm(dim=-1, keepdim=True) / split.norm(dim=-1, keepdim=True).clamp_min(smallest)
         return (split * ratio).flatten(-2)
 
-    def open(self) -> tuple:
+    def open(self, origin: Origin) -> tuple:
         """Carried: the coefficients, worked out once per pass, and the source's value once it is known."""
         return self.weights(), None
 
-    def mix(self, n: int, own: Tensor, carried: tuple) -> tuple[Tensor, tuple]:
+    def mix(self, n: int, own: Tensor, carried: tuple, x: Tensor, project: nn.Module) -> tuple[Tensor, tuple]:
         """The weighted sum on target layers, the own value elsewhere."""
         weights, source = carried
         value = own

@@ -9,7 +9,7 @@ code, strength 0.4.
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from respath.config.model import ModelSpec
 from respath.model.values.own import OwnValues
@@ -23,7 +23,7 @@ class NeutrenoValues(OwnValues):
         self.targets = tuple(layer - 1 for layer in spec.values.layers)
         self.strength = spec.values.strength
 
-    def mix(self, n: int, own: Tensor, carried: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def mix(self, n: int, own: Tensor, carried: tuple, x: Tensor, project: nn.Module) -> tuple[Tensor, tuple]:
         """The own value; the first layer's is carried on."""
         return own, carried if carried else (own,)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from respath.config.model import ModelSpec
+from respath.model.origin import Origin
 
 
 class OwnValues(nn.Module):
@@ -19,14 +20,14 @@ class OwnValues(nn.Module):
     def __init__(self, spec: ModelSpec):
         super().__init__()
 
-    def open(self) -> tuple[Tensor, ...]:
+    def open(self, origin: Origin) -> tuple:
         """Nothing to carry."""
         return ()
 
-    def mix(self, n: int, own: Tensor, carried: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def mix(self, n: int, own: Tensor, carried: tuple, x: Tensor, project: nn.Module) -> tuple[Tensor, tuple]:
         """The layer's own value."""
         return own, carried
 
-    def finish(self, n: int, attended: Tensor, own: Tensor | None, carried: tuple[Tensor, ...]) -> Tensor:
+    def finish(self, n: int, attended: Tensor, own: Tensor | None, carried: tuple) -> Tensor:
         """Attention's output as it is."""
         return attended

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from respath.config.model import ModelSpec
 from respath.model.combine import combine, scalars
+from respath.model.origin import Origin
 from respath.model.values.own import OwnValues
 
 
@@ -29,7 +30,7 @@ class ReusedValues(OwnValues):
         self.start = spec.values.scale
         self.scale = nn.Parameter(torch.empty(len(self.targets))) if spec.values.learnable else None
 
-    def open(self) -> tuple:
+    def open(self, origin: Origin) -> tuple:
         """Carried: the target layers' scales."""
         return (self.start,) * len(self.targets) if self.scale is None else scalars(self.scale)
 
