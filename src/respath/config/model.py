@@ -410,6 +410,13 @@ class ModelSpec(Document):
             raise ValueError(f"{values.kind} adds values to the attention output, so it needs kv_heads equal to heads")
         if sharing is not None and sharing.values and not isinstance(values, OwnValues):
             raise ValueError(f"sharing values every {sharing.every} layers and the value path {values.kind} exclude each other")
+        if isinstance(values, EmbeddingValues | TableValues):
+            if values.combine == "replace" and values.own:
+                raise ValueError("values.own weighs the layer's own value, which combine: replace leaves out; use combine: add")
+            if values.combine == "add" and not values.own and not values.learnable:
+                raise ValueError("combine: add with own 0 that is not learned adds to nothing; give own, or use combine: replace")
+        if isinstance(values, TableValues) and values.gate and (values.learnable or values.source != 1.0):
+            raise ValueError("the table's gate stands in the place of source; leave out source and learnable")
         if sharing is not None and sharing.keys and isinstance(values, CrossLayerValues):
             raise ValueError("cross_layer reads each layer's own keys; it excludes sharing keys")
         residual = self.attention_residual
@@ -418,6 +425,8 @@ class ModelSpec(Document):
                 raise ValueError("attention_residual: layer 1 has nothing earlier to add; start at layer 2")
             if residual.of == "key" and sharing is not None and sharing.keys:
                 raise ValueError("attention_residual of key and shared keys exclude each other")
+            if residual.of == "attention" and self.windows is not None:
+                raise ValueError("attention_residual of attention adds matrices over the same keys; it excludes windows")
             if residual.of == "attention" and isinstance(values, CrossLayerValues):
                 raise ValueError("attention_residual of attention and cross_layer both redefine the attention matrix; choose one")
         if isinstance(stream, MoDA):

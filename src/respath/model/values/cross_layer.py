@@ -22,16 +22,20 @@ class CrossLayerValues(OwnValues):
 
 
 def attend_jointly(
-    q: Tensor, pairs: Sequence[tuple[Tensor, Tensor]], seen: Visibility, kernel: str = "auto"
+    q: Tensor,
+    pairs: Sequence[tuple[Tensor, Tensor]],
+    seen: Visibility,
+    kernel: str = "auto",
+    dropout: float = 0.0,
 ) -> Tensor:
     """One softmax over several lots of keys and values of the same tokens, each visible as ``seen`` says.
 
     q (batch, time, heads, head_dim); pairs of k and v, (batch, keys, kv_heads, head_dim) each -> (batch, time, heads, head_dim).
     """
     keys, values = (torch.cat(parts, dim=1) for parts in zip(*pairs, strict=True))
-    mask = seen.mask
-    if seen.square:
-        mask = torch.ones(q.shape[1], q.shape[1], dtype=torch.bool, device=q.device).tril()
+    mask = seen.dense(q.shape[1], q.device)
     if mask is not None:
         mask = mask.repeat(*(1,) * (mask.dim() - 1), len(pairs))
-    return attend(q, keys, values, Visibility(square=False, aligned=False, mask=mask), kernel)
+    # The mask is not one of those that the fused kernels know.
+    kernel = kernel if kernel == "eager" else "sdpa"
+    return attend(q, keys, values, Visibility(square=False, aligned=False, mask=mask), kernel, dropout)

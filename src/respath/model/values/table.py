@@ -26,12 +26,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from respath.config.model import ModelSpec
+from respath.model.backbones import backbone
 from respath.model.combine import combine, scalars
 from respath.model.initial import Draw, Uniform
 from respath.model.layers import linear
 from respath.model.layout import layout
 from respath.model.origin import Origin
 from respath.model.values.own import OwnValues
+from respath.model.windows import windows
 
 #: Channels of the layer's input that a gate reads.
 GATE_WIDTH = 12
@@ -48,6 +50,7 @@ class TableValues(OwnValues):
         values = spec.values
         self.spec, self.targets = spec, tuple(layer - 1 for layer in values.layers)
         self.looks_up = bool(layout(spec).looked_up)
+        self.near = tuple(window is not None for window in windows(spec))
         self.start = {"source": values.source, "own": values.own}
         if values.combine == "replace":
             del self.start["own"]
@@ -78,8 +81,9 @@ class TableValues(OwnValues):
         return {name: (number,) * len(self.targets) for name, number in self.start.items()}
 
     def open(self, origin: Origin) -> tuple:
-        """Carried: the ids whose rows are needed, and the coefficients."""
-        return (origin.history if self.looks_up else origin.ids), self.weights()
+        """Carried: the ids whose rows long and short layers need, and the coefficients."""
+        ids = (origin.history, origin.near) if self.looks_up else (origin.ids, origin.ids)
+        return ids, self.weights()
 
     def mix(
         self, n: int, own: Tensor | None, carried: tuple, x: Tensor, project: nn.Module
@@ -92,7 +96,7 @@ class TableValues(OwnValues):
             return own, carried
         ids, weights = carried
         at = self.targets.index(n)
-        value = F.embedding(ids, self.tables[0 if len(self.tables) == 1 else at])
+        value = F.embedding(ids[self.near[n]], self.tables[0 if len(self.tables) == 1 else at])
         if self.looks_up:
             return value, carried
         if len(self.gates):
@@ -134,12 +138,14 @@ class TableValues(OwnValues):
 
 def initial_embedding(spec: ModelSpec, draw: Draw) -> Tensor:
     """The embedding of a model of equal seed at its start, (vocab, width)."""
-    return draw.elsewhere("embedding.weight", (spec.vocab_size, spec.width), spec.init_std)
+    start = backbone(spec).embedding_start
+    return draw.elsewhere("embedding.weight", (spec.vocab_size, spec.width), start)
 
 
 def initial_projection(spec: ModelSpec, draw: Draw, n: int) -> Tensor:
     """W^V of layer ``n`` of a model of equal seed at its start, (kv_width, width)."""
-    return draw.elsewhere(f"layers.{n}.attention.v_proj.weight", (spec.kv_width, spec.width), spec.init_std)
+    start = backbone(spec).projection_start
+    return draw.elsewhere(f"layers.{n}.attention.v_proj.weight", (spec.kv_width, spec.width), start)
 
 
 def aligned(embedding: Tensor, projection: Tensor, eps: float) -> Tensor:
