@@ -32,7 +32,13 @@ def sha(*key):
 def default_loss(run):
     """A final loss that falls with size, differs a little between variants, and by seed much the same for all of them."""
     size = run.spec.model.layers * run.spec.model.width**2
-    return 6.0 - 0.15 * math.log(size) + 0.03 * noise(run.variant) + 0.02 * noise("seed", run.seed) + 0.004 * noise(run.id)
+    return (
+        6.0
+        - 0.15 * math.log(size)
+        + 0.03 * noise(run.variant)
+        + 0.02 * noise("seed", run.seed)
+        + 0.004 * noise(run.id)
+    )
 
 
 def train_record(run, loss, manifest_sha256, status="finished"):
@@ -41,8 +47,10 @@ def train_record(run, loss, manifest_sha256, status="finished"):
     points = min(recipe.steps, 128)
     steps = [round((k + 1) * recipe.steps / points) for k in range(points)]
     curve = [
-        loss + 4.0 * math.exp(-6.0 * step / recipe.steps) * (1 + 0.03 * noise(run.variant, "early"))
-        + 0.03 * noise(run.seed, step) + 0.004 * noise(run.id, step)
+        loss
+        + 4.0 * math.exp(-6.0 * step / recipe.steps) * (1 + 0.03 * noise(run.variant, "early"))
+        + 0.03 * noise(run.seed, step)
+        + 0.004 * noise(run.id, step)
         for step in steps
     ]
     stop = points if status == "finished" else points // 3
@@ -55,17 +63,27 @@ def train_record(run, loss, manifest_sha256, status="finished"):
         "reason": None if status == "finished" else "loss is not finite at step 27",
         "steps": recipe.steps,
         "tokens": recipe.tokens,
-        "loss": {"final": loss, "window": max(1, recipe.steps // 10)} if status == "finished" else {"final": None, "window": 1},
+        "loss": {"final": loss, "window": max(1, recipe.steps // 10)}
+        if status == "finished"
+        else {"final": None, "window": 1},
         "curve": {
             "step": steps[:stop],
             "tokens": [step * recipe.tokens_per_step for step in steps[:stop]],
             "loss": curve[:stop],
             "lr": [recipe.peak_lr] * stop,
         },
-        "weights": {"path": f"checkpoints/{run.id}/final/model.safetensors", "sha256": sha(run.id, "weights")},
+        "weights": {
+            "path": f"checkpoints/{run.id}/final/model.safetensors",
+            "sha256": sha(run.id, "weights"),
+        },
         "manifest_sha256": manifest_sha256,
         "cost": {"seconds": 12.5, "tokens_per_second": 10_000.0, "sessions": 1},
-        "provenance": {"commit": COMMIT, "dirty": False, "sources_sha256": SOURCES, "versions": {"torch": "2.13.0"}},
+        "provenance": {
+            "commit": COMMIT,
+            "dirty": False,
+            "sources_sha256": SOURCES,
+            "versions": {"torch": "2.13.0"},
+        },
     }
 
 
@@ -105,10 +123,22 @@ def lm_record(run, tasks, limit):
             entries[task] = {"status": "not run", "reason": "needs the hub or a local file"}
         elif task == "wikitext":
             metrics = {"word_perplexity": 900 + 50 * noise(run.id, task), "bits_per_byte": 2.0}
-            entries[task] = {"status": "done", "source": "wheel", "items": 62, "version": 2, "metrics": metrics}
+            entries[task] = {
+                "status": "done",
+                "source": "wheel",
+                "items": 62,
+                "version": 2,
+                "metrics": metrics,
+            }
         else:
             metrics = {"acc": 0.3 + 0.1 * noise(run.id, task), "acc_stderr": 0.05}
-            entries[task] = {"status": "done", "source": "wheel", "items": limit or 1000, "version": 1, "metrics": metrics}
+            entries[task] = {
+                "status": "done",
+                "source": "wheel",
+                "items": limit or 1000,
+                "version": 1,
+                "metrics": metrics,
+            }
     return {
         "schema": 1,
         "kind": "lm_eval",
@@ -124,7 +154,11 @@ def lm_record(run, tasks, limit):
 def account_record(project, paper, size, variant, scale):
     """Closed forms of a Llama without coefficients: enough to look like the real account, not a second one."""
     model = project.model_of(paper, size, variant, scale)
-    value_layers = [n for n in range(1, model.layers + 1) if not (model.values.kind == "reuse" and n in model.values.layers)]
+    value_layers = [
+        n
+        for n in range(1, model.layers + 1)
+        if not (model.values.kind == "reuse" and n in model.values.layers)
+    ]
     share = model.sharing.every if model.sharing else 1
     attention = 2 * model.width**2 + model.width * model.kv_width
     backbone = model.layers * (attention + 3 * model.width * model.ffn_width + 2 * model.width)
@@ -135,7 +169,12 @@ def account_record(project, paper, size, variant, scale):
     return {
         "ref": f"{paper}/{size}/{variant}",
         "shape": {"layers": model.layers, "width": model.width},
-        "parameters": {"total": backbone + 2 * table + model.width, "backbone": backbone, "embedding": table, "head": table},
+        "parameters": {
+            "total": backbone + 2 * table + model.width,
+            "backbone": backbone,
+            "embedding": table,
+            "head": table,
+        },
         "flops": {"forward": 2 * backbone * 2048, "training_per_token": 6 * backbone},
         "kv_cache": {
             "elements_per_token": elements,
@@ -203,9 +242,16 @@ def _write_accounts(project, folder, paper):
             except Exception as error:  # a variant that does not fit this size has no account
                 if type(error).__name__ != "UserError":
                     raise
-    write_json(folder / "accounts" / f"{paper}-{project.scale.id}.json", {"schema": 1, "kind": "accounts", "entries": entries})
+    write_json(
+        folder / "accounts" / f"{paper}-{project.scale.id}.json",
+        {"schema": 1, "kind": "accounts", "entries": entries},
+    )
     measured = [
-        {"id": name, "formula_bytes": e["paper"]["kv_cache"]["bytes"], "measured_bytes": e["paper"]["kv_cache"]["bytes"]}
+        {
+            "id": name,
+            "formula_bytes": e["paper"]["kv_cache"]["bytes"],
+            "measured_bytes": e["paper"]["kv_cache"]["bytes"],
+        }
         for name, e in entries.items()
     ]
     write_json(folder / "kv" / f"{paper}.json", {"schema": 1, "kind": "kv", "entries": measured})

@@ -38,5 +38,7 @@ def toy(folder, scale="smoke", dials=None, **changes):
 def run_id(project, size, variant, seed=1):
     """Id of a run of the toy."""
     return next(
-        run.id for run in project.all_runs().values() if (run.size, run.variant, run.seed) == (size, variant, seed)
+        run.id
+        for run in project.all_runs().values()
+        if (run.size, run.variant, run.seed) == (size, variant, seed)
     )

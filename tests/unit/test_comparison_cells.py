@@ -122,7 +122,11 @@ def test_scale_free_cells_of_a_small_scale_are_compared_at_the_papers_own_shape(
     cell = grid(project, results, "kv").cells["base", "parameters"]
     account = results.account("toy", "S", "base", "paper")
     own = results.account("toy", "S", "base", "scale")
-    assert (cell.kind, cell.ours, cell.scale_value) == ("exact", account["parameters"]["total"], own["parameters"]["total"])
+    assert (cell.kind, cell.ours, cell.scale_value) == (
+        "exact",
+        account["parameters"]["total"],
+        own["parameters"]["total"],
+    )
     assert cell.ours != cell.scale_value
     assert grid(project, results, "table3").cells["layers", "S"].status == "match"
     assert grid(project, results, "table3").cells["layers", "M"].status == "off"
@@ -130,7 +134,10 @@ def test_scale_free_cells_of_a_small_scale_are_compared_at_the_papers_own_shape(
 
 def test_the_share_of_a_domain_is_scale_free_and_its_tokens_are_not(tmp_path):
     cells = grid(*toy(tmp_path, "smoke"), "table2").cells
-    assert (cells["Prose", "proportion"].status, cells["Prose", "proportion"].ours) == ("match", pytest.approx(70))
+    assert (cells["Prose", "proportion"].status, cells["Prose", "proportion"].ours) == (
+        "match",
+        pytest.approx(70),
+    )
     assert cells["Code", "proportion"].status == "off"
     assert cells["Prose", "tokens"].status == "not comparable at this scale"
 

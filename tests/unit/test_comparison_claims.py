@@ -41,7 +41,9 @@ def claim(**changes):
 def with_losses(folder, left, right, **changes):
     """The toy at scale paper with these losses of mix and base at seed 1, 2 and 3."""
     losses = {"mix": left, "base": right}
-    return toy(folder, "paper", loss_of=lambda run: losses.get(run.variant, (3.0,) * 3)[run.seed - 1], **changes)
+    return toy(
+        folder, "paper", loss_of=lambda run: losses.get(run.variant, (3.0,) * 3)[run.seed - 1], **changes
+    )
 
 
 def verdict(project, results, **changes):
@@ -83,7 +85,9 @@ def test_without_any_run_there_is_no_verdict(tmp_path):
 
 
 def test_one_seed_never_gives_a_verdict_however_large_the_difference(tmp_path):
-    project, results = toy(tmp_path, "paper", dials={"seeds": [1]}, loss_of=lambda run: 1.0 if run.variant == "mix" else 9.0)
+    project, results = toy(
+        tmp_path, "paper", dials={"seeds": [1]}, loss_of=lambda run: 1.0 if run.variant == "mix" else 9.0
+    )
     for needs in (0, 1, 3):
         judged = judge_claim(project, results, "toy", claim(needs_seeds=needs))
         assert judged.verdict == "inconclusive"
@@ -195,7 +199,9 @@ def interval(low, high):
         ({"difference": 1.7, "tolerance": 0.1}, (1.65, 1.75), (0.0, 0.1), (1.5, 1.7)),
     ],
 )
-def test_each_form_is_supported_contradicted_and_inconclusive_where_it_should_be(expect, supported, contradicted, inconclusive):
+def test_each_form_is_supported_contradicted_and_inconclusive_where_it_should_be(
+    expect, supported, contradicted, inconclusive
+):
     region = Expect(**expect).region()
     assert judge_interval(interval(*supported), region) == "supported"
     assert judge_interval(interval(*contradicted), region) == "contradicted"
@@ -242,7 +248,12 @@ def test_accuracies_are_judged_in_per_cent(tmp_path):
             record = read_json(path)
             record["tasks"] = {"hellaswag": {"status": "done", "metrics": {"acc": accuracy + seed / 10_000}}}
             write_json(path, record)
-    judged = verdict(project, Results(project, tmp_path), metric="lm.mean.acc", expect={"difference": 2.0, "tolerance": 0.1})
+    judged = verdict(
+        project,
+        Results(project, tmp_path),
+        metric="lm.mean.acc",
+        expect={"difference": 2.0, "tolerance": 0.1},
+    )
     assert judged.verdict == "supported"
 
 
@@ -254,7 +265,12 @@ def test_training_curves_and_fits_over_sizes_are_read(tmp_path):
     assert len(critical.tests[0].seeds) == 3
     sizes = {"sizes": ["S", "M", "L"], "variant": "mix"}, {"sizes": ["S", "M", "L"], "variant": "base"}
     saving = verdict(
-        project, results, metric="scaling.parameter_saving", left=sizes[0], right=sizes[1], expect={"equals": 40, "tolerance": 39.9}
+        project,
+        results,
+        metric="scaling.parameter_saving",
+        left=sizes[0],
+        right=sizes[1],
+        expect={"equals": 40, "tolerance": 39.9},
     )
     assert saving.verdict == "supported"  # a lower loss at equal size is a positive saving
     data = verdict(project, results, metric="scaling.data_saving", expect={"equals": 40, "tolerance": 39.9})

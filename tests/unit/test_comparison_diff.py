@@ -53,7 +53,9 @@ def test_check_at_a_comparable_scale_asks_for_every_printed_cell(tmp_path):
 def test_a_contradicted_claim_fails_the_check(tmp_path):
     losses = {"mix": (3.2, 3.21, 3.19), "base": (3.0, 3.01, 2.99), "odd": (3.0, 3.0, 3.0)}
     document = compare(*toy(tmp_path, "paper", loss_of=lambda run: losses[run.variant][run.seed - 1]))
-    assert any(line.startswith("claim mix-beats-base: contradicted") for line in document["check"]["failures"])
+    assert any(
+        line.startswith("claim mix-beats-base: contradicted") for line in document["check"]["failures"]
+    )
 
 
 def test_a_scale_free_claim_without_accounts_fails_the_check(tmp_path):
@@ -78,7 +80,9 @@ def change_record(folder, run, **changes):
 
 
 def warnings(project, folder, table="table1"):
-    return compare(project, Results(project, folder))["papers"]["toy"]["tables"][table]["provenance"]["warnings"]
+    return compare(project, Results(project, folder))["papers"]["toy"]["tables"][table]["provenance"][
+        "warnings"
+    ]
 
 
 def test_runs_that_saw_different_manifests_are_warned_about(tmp_path):

@@ -94,7 +94,16 @@ def test_every_status_and_verdict_has_its_own_words_and_a_shape():
 
 def test_a_page_is_the_same_bytes_again(tmp_path):
     toy(tmp_path / "results", "paper")
-    arguments = ["--project-root", str(ROOT), "--results", str(tmp_path / "results"), "--scale", "paper", "--paper", "toy"]
+    arguments = [
+        "--project-root",
+        str(ROOT),
+        "--results",
+        str(tmp_path / "results"),
+        "--scale",
+        "paper",
+        "--paper",
+        "toy",
+    ]
     for name in ("a", "b"):
         assert main([*arguments, "--out", str(tmp_path / name / "index.html")]) == 0
     assert (tmp_path / "a" / "index.html").read_bytes() == (tmp_path / "b" / "index.html").read_bytes()

@@ -13,7 +13,16 @@ from tests.golden.toy import ROOT, toy
 
 
 def arguments(folder, scale):
-    return ["--project-root", str(ROOT), "--results", str(folder / "results"), "--scale", scale, "--out-dir", str(folder)]
+    return [
+        "--project-root",
+        str(ROOT),
+        "--results",
+        str(folder / "results"),
+        "--scale",
+        scale,
+        "--out-dir",
+        str(folder),
+    ]
 
 
 def rendered(folder, scale, names=("table1", "table2", "table3", "table4", "kv")):
@@ -59,7 +68,9 @@ def test_a_pdf_is_the_same_bytes_again(tmp_path):
 def test_a_label_with_every_special_character_is_printed_as_it_is(tmp_path):
     rendered(tmp_path, "smoke", ("table1",))
     assert main([*arguments(tmp_path, "smoke"), "--paper", "toy"]) == 0
-    text = subprocess.run(["pdftotext", tmp_path / "toy.pdf", "-"], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(
+        ["pdftotext", tmp_path / "toy.pdf", "-"], capture_output=True, text=True, check=True
+    ).stdout
     assert "a_b&c%$(x)" in text and "costs 5 $ & more" in text
 
 

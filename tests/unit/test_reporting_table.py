@@ -27,21 +27,39 @@ def test_tables_and_diff_are_the_golden_files(scale):
     made = texts(scale)
     assert {path.name for path in (EXPECTED / scale).iterdir()} == set(made)
     for name, text in made.items():
-        assert text == (EXPECTED / scale / name).read_text(), f"{scale}/{name}: python -m tests.golden.regenerate"
+        assert text == (EXPECTED / scale / name).read_text(), (
+            f"{scale}/{name}: python -m tests.golden.regenerate"
+        )
 
 
 def test_rendering_twice_gives_the_same_bytes(tmp_path):
     toy(tmp_path / "results")
-    arguments = ["--project-root", str(ROOT), "--results", str(tmp_path / "results"), "--target", "toy_table1"]
+    arguments = [
+        "--project-root",
+        str(ROOT),
+        "--results",
+        str(tmp_path / "results"),
+        "--target",
+        "toy_table1",
+    ]
     for folder in ("a", "b"):
         assert main([*arguments, "--out-dir", str(tmp_path / folder)]) == 0
     for ending in ("csv", "tex", "md"):
-        assert (tmp_path / "a" / f"table1.{ending}").read_bytes() == (tmp_path / "b" / f"table1.{ending}").read_bytes()
+        assert (tmp_path / "a" / f"table1.{ending}").read_bytes() == (
+            tmp_path / "b" / f"table1.{ending}"
+        ).read_bytes()
 
 
 def test_a_table_renders_without_any_results(tmp_path):
     for name in ("table1", "table2", "table3", "table4", "kv"):
-        arguments = ["--project-root", str(ROOT), "--results", str(tmp_path / "none"), "--out-dir", str(tmp_path)]
+        arguments = [
+            "--project-root",
+            str(ROOT),
+            "--results",
+            str(tmp_path / "none"),
+            "--out-dir",
+            str(tmp_path),
+        ]
         assert main([*arguments, "--target", f"toy_{name}"]) == 0
     assert "not run" in (tmp_path / "table1.md").read_text()
 
@@ -96,10 +114,17 @@ def test_an_undefined_name_in_a_template_is_an_error():
 
 def test_number_columns_are_sized_to_what_they_hold():
     head = Head("Loss", "number")
-    cells = [Shown("number", "12.345", "0.012"), Shown("number", "2.700", "0.003"), Shown("number", "not run")]
+    cells = [
+        Shown("number", "12.345", "0.012"),
+        Shown("number", "2.700", "0.003"),
+        Shown("number", "not run"),
+    ]
     assert column_type(head, cells, False, False) == "S[table-format=2.3(2),separate-uncertainty=true]"
     assert column_type(head, cells, True, False) == "S[table-format=2.3(2)]"
-    assert column_type(head, [Shown("number", "+0.01"), Shown("number", "-10.00")], False, False) == "S[table-format=+2.2]"
+    assert (
+        column_type(head, [Shown("number", "+0.01"), Shown("number", "-10.00")], False, False)
+        == "S[table-format=+2.2]"
+    )
     assert column_type(head, cells, False, True) == "r"
 
 
@@ -133,7 +158,10 @@ def test_a_small_scale_says_so_above_the_table_and_a_comparable_one_does_not(tmp
 
 
 def heads(project, results, name="table1"):
-    return [head.text for head in lay_out(project, build_grid(project, results, project.artifact(f"toy_{name}"))).heads]
+    return [
+        head.text
+        for head in lay_out(project, build_grid(project, results, project.artifact(f"toy_{name}"))).heads
+    ]
 
 
 def test_a_comparable_scale_shows_the_difference_from_the_paper(tmp_path):
@@ -164,7 +192,9 @@ def test_a_diverged_cell_shows_no_mean_of_the_seeds_that_survived(tmp_path):
     project = toy_project("paper")
     made = table(*toy(tmp_path, "paper", diverged={run_id(project, "S", "mix", 2)}))
     line = next(line for line in made["md"].splitlines() if line.startswith("| Mix"))
-    assert line.endswith("| **2.950** | – | +0.001 | diverged |") or line.endswith("| **2.950** | – | – | diverged |")
+    assert line.endswith("| **2.950** | – | +0.001 | diverged |") or line.endswith(
+        "| **2.950** | – | – | diverged |"
+    )
 
 
 def test_only_means_over_seeds_are_marked_best(tmp_path):

@@ -84,7 +84,6 @@ class Grid:
     comparable: bool
     seeds: tuple[int, ...]
     cells: dict[tuple[str, str], Cell]
-    runs: tuple[Run, ...]
 
     @property
     def table(self) -> Table:
@@ -219,20 +218,17 @@ def build_grid(project: Project, results: Results, artifact: Artifact) -> Grid:
     _check_columns(artifact, printed)
     comparable = project.scale.comparable
     cells: dict[tuple[str, str], Cell] = {}
-    runs: dict[str, Run] = {}
     for row in table.rows:
         for column in table.columns:
             metric, request = project.cell_request(table, row, column)
             if not metric:
                 cells[row.id, column.id] = Cell(row.id, column.id, "text", text=row.text.get(column.id, ""))
                 continue
-            cell, cell_runs = _cell(
+            cells[row.id, column.id] = _cell(
                 project, results, artifact, row, column, metric, request, printed, comparable
             )
-            cells[row.id, column.id] = cell
-            runs.update((run.id, run) for run in cell_runs)
     _add_gains(project, artifact, cells)
-    return Grid(artifact, project.scale.id, comparable, tuple(project.seeds), cells, tuple(runs.values()))
+    return Grid(artifact, project.scale.id, comparable, tuple(project.seeds), cells)
 
 
 def _check_columns(artifact: Artifact, printed: Reported | None) -> None:
@@ -256,7 +252,7 @@ def _cell(
     request: RunRequest,
     printed: Reported | None,
     comparable: bool,
-) -> tuple[Cell, tuple[Run, ...]]:
+) -> Cell:
     # In a configuration table the row names the quantity, and with it factor, unit and decimals.
     owner = row if row.metric else column
     decimals = column.decimals if owner.decimals is None else owner.decimals
@@ -285,13 +281,13 @@ def _cell(
             )
     elif is_per_seed(metric):
         seeds = _read_seeds(project, results, artifact.paper, request, metric, owner.factor)
-        return _judge_seeds(cell, seeds, artifact.definition.tolerance, half_unit, comparable), seeds.runs
+        return _judge_seeds(cell, seeds, artifact.definition.tolerance, half_unit, comparable)
     else:
         reading, scale_value = missing(f"no metric {metric!r}"), None
     ours = _times(reading.value, owner.factor)
     cell = dataclasses.replace(cell, ours=ours, scale_value=scale_value, reason=reading.reason)
     if reading.state != "measured":
-        return dataclasses.replace(cell, status=reading.state), ()
+        return dataclasses.replace(cell, status=reading.state)
     if exact:
         judgement = judge_exact(ours, paper_value, half_unit)
     elif paper_value is not None and not comparable:
@@ -306,7 +302,7 @@ def _cell(
             half_unit=half_unit,
             seeds=1,
         )
-    return dataclasses.replace(cell, **dataclasses.asdict(judgement)), ()
+    return dataclasses.replace(cell, **dataclasses.asdict(judgement))
 
 
 def _judge_seeds(

@@ -209,7 +209,9 @@ def load_claims(project: Project, paper: str) -> tuple[Claim, ...]:
         for metric in {test.metric for test in claim.tests}:
             if not metric.startswith((*_TRAINED, *(f"{prefix}." for prefix in _EXACT))):
                 known = [*_TRAINED, *(f"{prefix}." for prefix in _EXACT)]
-                collect.lines.append(f"{path}: {claim.id}.metric: {metric!r} is not known{did_you_mean(metric, known)}")
+                collect.lines.append(
+                    f"{path}: {claim.id}.metric: {metric!r} is not known{did_you_mean(metric, known)}"
+                )
         for scale in claim.judged_at:
             if scale not in project.scales:
                 collect.lines.append(
@@ -241,7 +243,9 @@ class TestVerdict:
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; a bound that does not exist is null."""
         data = dataclasses.asdict(self) | {"seeds": list(self.seeds)}
-        data["region"] = [bound if math.isfinite(bound) else None for bound in self.region] if self.region else None
+        data["region"] = (
+            [bound if math.isfinite(bound) else None for bound in self.region] if self.region else None
+        )
         return data
 
 
@@ -311,7 +315,9 @@ def judge_claim(project: Project, results: Results, paper: str, claim: Claim) ->
             else:
                 # The reader wants the comparison that decides: the clearest refutation, or the weakest support.
                 shown = (max if verdict == CONTRADICTED else min)(concerned, key=_clearance)
-                reason += f", {'clearest' if verdict == CONTRADICTED else 'weakest'}: {shown.text}: {shown.reason}"
+                reason += (
+                    f", {'clearest' if verdict == CONTRADICTED else 'weakest'}: {shown.text}: {shown.reason}"
+                )
             return Verdict(claim, verdict, reason, tests)
     parts = [f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts]
     open_ones = [test for test in tests if test.verdict == INCONCLUSIVE] or [
@@ -328,7 +334,9 @@ def _clearance(test: TestVerdict) -> float:
         return math.inf
     low, high = test.region
     inside = test.verdict == SUPPORTED
-    gaps = (interval.low - low, high - interval.high) if inside else (low - interval.high, interval.low - high)
+    gaps = (
+        (interval.low - low, high - interval.high) if inside else (low - interval.high, interval.low - high)
+    )
     return (min if inside else max)(gaps) / interval.stderr
 
 
@@ -351,12 +359,18 @@ def _describe_test(test: Test) -> str:
 
 def _judge_test(project: Project, results: Results, paper: str, claim: Claim, test: Test) -> TestVerdict:
     text = _describe_test(test)
+    folder = project.folder(paper)
+    for side in (test.left, test.right):
+        if side is not None and side.variant not in folder.variants:
+            # A claim may be written before its variant: that is "not run", not a broken project.
+            reason = f"no variant {side.variant!r} yet{did_you_mean(side.variant, folder.variants)}"
+            return TestVerdict(text, NOT_RUN, reason, printed=test.printed)
     try:
         if test.metric.partition(".")[0] in _EXACT:
             return _judge_exact(project, results, paper, test, text)
         return _judge_seeds(project, results, paper, claim, test, text)
     except UserError as error:
-        # A claim may name variants that this project does not have yet: that is "not run", not a broken project.
+        # Likewise a size that the variant does not fit, or an analysis that does not exist.
         return TestVerdict(text, NOT_RUN, error.lines[0], printed=test.printed)
 
 
@@ -419,7 +433,9 @@ def _judge_seeds(
         if any(r.state == "diverged" for r in absent):
             why += "; some runs diverged"
         interval = t_interval(judged) if n >= 2 else None
-        return TestVerdict(text, INCONCLUSIVE, why, left_mean, right_mean, seeds, interval, None, test.printed)
+        return TestVerdict(
+            text, INCONCLUSIVE, why, left_mean, right_mean, seeds, interval, None, test.printed
+        )
     interval, region = t_interval(judged), test.expect.region()
     verdict = judge_interval(interval, region)
     reason = (

@@ -41,7 +41,7 @@ MARKERS = "osD^vPX<>*"
 #: Inches.
 _WIDTH = 7.2
 #: Shares of a training whose losses would flatten the rest of a panel, and are cut off.
-_SKIP_LOSS, _SKIP_DIFFERENCE = 0.3, 0.15
+_SKIP_LOSS, _SKIP_DIFFERENCE = 0.4, 0.15
 #: Least distance of tick labels on a logarithmic axis, as a share of its length.
 _TICK_GAP = 0.22
 #: Points of font size per inch of axes height that one label needs.
@@ -64,7 +64,11 @@ def looks(series: Series) -> dict[str, dict]:
         while index in used and len(used) < len(DASHES):
             index = (index + 1) % len(DASHES)
         used.add(index)
-        chosen[variant] = {"color": series.colours[variant], "linestyle": DASHES[index], "marker": MARKERS[index]}
+        chosen[variant] = {
+            "color": series.colours[variant],
+            "linestyle": DASHES[index],
+            "marker": MARKERS[index],
+        }
     return chosen
 
 
@@ -74,7 +78,16 @@ def draw(series: Series, definition: Definition, note: str) -> Figure:
     figure.text(0.008, 0.985, note, fontsize=8, color="#555555", va="top", ha="left", style="italic")
     foot = " ".join(series.notes)
     if foot:
-        figure.text(0.008, 0.012, _wrapped(foot, 165), fontsize=7, color="#555555", va="bottom", ha="left")
+        figure.text(
+            0.008,
+            0.012,
+            _wrapped(foot, 165),
+            fontsize=7,
+            color="#555555",
+            va="bottom",
+            ha="left",
+            parse_math=False,
+        )
     return figure
 
 
@@ -92,14 +105,21 @@ def _wrapped(text: str, width: int) -> str:
 def _axes(series: Series, widths: list[float], label_share: float) -> tuple[Figure, list[Axes]]:
     """Panels of relative widths; room at the right for leaders (``label_share`` of the figure) and the longest label."""
     figure = Figure(figsize=(_WIDTH, 3.1))
-    longest = max(TextPath((0, 0), label, size=8, prop=FontProperties()).get_extents().x1 for label in series.labels.values())
-    right = 1 - label_share - (longest / 72 + 0.06) / _WIDTH
+    longest = max(
+        TextPath((0, 0), label, size=8, prop=FontProperties()).get_extents().x1
+        for label in series.labels.values()
+    )
+    right = 1 - label_share - (longest / 72 + 0.12) / _WIDTH
     foot = 0.165 + 0.035 * len(_wrapped(" ".join(series.notes), 165).splitlines()) * bool(series.notes)
-    grid = figure.add_gridspec(1, len(widths), width_ratios=widths, left=0.08, right=right, top=0.84, bottom=foot, wspace=0.3)
+    grid = figure.add_gridspec(
+        1, len(widths), width_ratios=widths, left=0.08, right=right, top=0.84, bottom=foot, wspace=0.3
+    )
     return figure, [figure.add_subplot(grid[0, index]) for index in range(len(widths))]
 
 
-def _lines(axes: Axes, series: Series, panel: str, *, bands: bool, marked: bool = False) -> dict[str, tuple[float, float]]:
+def _lines(
+    axes: Axes, series: Series, panel: str, *, bands: bool, marked: bool = False
+) -> dict[str, tuple[float, float]]:
     """Draw a panel's lines; the last point of each."""
     ends = {}
     for variant, look in looks(series).items():
@@ -134,11 +154,27 @@ def _label_lines(axes: Axes, series: Series, ends: dict[str, tuple[float, float]
     for name, y_end, y_label in zip(names, wanted, placed, strict=True):
         colour, dashes = look[name]["color"], look[name]["linestyle"]
         axes.add_line(
-            Line2D([1.0, 1.03, 1.06], [y_end, y_end, y_label], transform=axes.transAxes, color="#bbbbbb", linewidth=0.5, clip_on=False)
+            Line2D(
+                [1.0, 1.03, 1.06],
+                [y_end, y_end, y_label],
+                transform=axes.transAxes,
+                color="#bbbbbb",
+                linewidth=0.5,
+                clip_on=False,
+            )
         )
-        sample = Line2D([1.06, 1.16], [y_label, y_label], transform=axes.transAxes, color=colour, linestyle=dashes, clip_on=False)
+        sample = Line2D(
+            [1.06, 1.16],
+            [y_label, y_label],
+            transform=axes.transAxes,
+            color=colour,
+            linestyle=dashes,
+            clip_on=False,
+        )
         axes.add_line(sample)
-        axes.text(1.18, y_label, series.labels[name], transform=axes.transAxes, fontsize=8, va="center", ha="left", color="#222222")
+        # Labels are data: a dollar in one is a dollar.
+        look_of_text = {"fontsize": 8, "va": "center", "ha": "left", "color": "#222222", "parse_math": False}
+        axes.text(1.18, y_label, series.labels[name], transform=axes.transAxes, **look_of_text)
 
 
 def _token_axis(axes: Axes, points: list) -> None:
@@ -170,7 +206,17 @@ def _apart(ticks: list[float]) -> list[float]:
 
 
 def _empty(axes: Axes, text: str) -> None:
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=8, color="#777777", style="italic")
+    axes.text(
+        0.5,
+        0.5,
+        text,
+        transform=axes.transAxes,
+        ha="center",
+        va="center",
+        fontsize=8,
+        color="#777777",
+        style="italic",
+    )
     axes.set_xticks([])
     axes.set_yticks([])
 
@@ -178,7 +224,10 @@ def _empty(axes: Axes, text: str) -> None:
 def _curves(series: Series, definition: Definition) -> Figure:
     figure, (left, right) = _axes(series, [1, 1.15], label_share=0.062)
     suffix = f", {series.window}" if series.window else ""
-    for axes, panel, title in ((left, "loss", "Training loss"), (right, "difference", "Difference from the baseline")):
+    for axes, panel, title in (
+        (left, "loss", "Training loss"),
+        (right, "difference", "Difference from the baseline"),
+    ):
         points = [p for p in series.points if p.panel == panel]
         axes.set_title(f"{title} (nats/token)")
         if not points:
@@ -190,7 +239,8 @@ def _curves(series: Series, definition: Definition) -> Figure:
         _robust_limits(axes, series, panel, _SKIP_LOSS if panel == "loss" else _SKIP_DIFFERENCE)
         _token_axis(axes, points)
         if panel == "difference":
-            axes.set_title(f"Difference from {series.labels[definition.baseline]} (nats/token)")
+            title = f"Difference from {series.labels[definition.baseline]} (nats/token)"
+            axes.set_title(title, parse_math=False)
             _label_lines(axes, series, ends)
     if suffix:
         left.set_xlabel(f"{left.get_xlabel()}{suffix}")

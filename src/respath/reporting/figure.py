@@ -13,7 +13,7 @@ from respath.comparison.results import Results
 from respath.config.project import Artifact, Project
 from respath.errors import OK, UserError, guard
 from respath.files import atomic_open, write_text
-from respath.reporting.series import series_of
+from respath.reporting.series import Series, series_of
 
 
 def scale_line(project: Project) -> str:
@@ -25,17 +25,22 @@ def scale_line(project: Project) -> str:
 
 def render(project: Project, results: Results, artifact: Artifact) -> dict[str, bytes]:
     """The files of a figure by ending (csv, pdf, png)."""
-    if artifact.is_table:
-        raise UserError(f"{artifact.target} is a table; use python -m respath.reporting.table")
+    return render_series(project, artifact, series_of(project, results, artifact))
+
+
+def render_series(project: Project, artifact: Artifact, series: Series) -> dict[str, bytes]:
+    """The same from points that were read already."""
     # matplotlib stamps files with the time unless told another; set before it is imported.
     os.environ["SOURCE_DATE_EPOCH"] = "0"
     from respath.reporting.drawing import draw, style
 
-    series = series_of(project, results, artifact)
     files = {"csv": series.csv_text().encode()}
     with style():
         figure = draw(series, artifact.definition, scale_line(project))
-        for ending, metadata in (("pdf", {"CreationDate": None, "Producer": None, "Creator": None}), ("png", {"Software": None})):
+        for ending, metadata in (
+            ("pdf", {"CreationDate": None, "Producer": None, "Creator": None}),
+            ("png", {"Software": None}),
+        ):
             stream = io.BytesIO()
             figure.savefig(stream, format=ending, metadata=metadata)
             files[ending] = stream.getvalue()
@@ -48,18 +53,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m respath.reporting.figure", description=__doc__)
     add_options(parser)
     parser.add_argument("--target", required=True, help="figure to draw, e.g. resformer_fig2")
-    parser.add_argument("--out-dir", type=Path, help="folder of the files (default: reports/out/<scale>/<paper>)")
+    parser.add_argument(
+        "--out-dir", type=Path, help="folder of the files (default: reports/out/<scale>/<paper>)"
+    )
     options = parser.parse_args(arguments)
     project, results = open_project(options)
     artifact = project.artifact(options.target)
     folder = options.out_dir or project.root / "reports" / "out" / project.scale.id / artifact.paper
-    for ending, content in render(project, results, artifact).items():
+    if artifact.is_table:
+        raise UserError(f"{artifact.target} is a table; use python -m respath.reporting.table")
+    series = series_of(project, results, artifact)
+    for ending, content in render_series(project, artifact, series).items():
         if ending == "csv":
             write_text(folder / f"{artifact.id}.csv", content.decode())
             continue
         with atomic_open(folder / f"{artifact.id}.{ending}") as stream:
             stream.write(content)
-    notes = " ".join(series_of(project, results, artifact).notes)
+    notes = " ".join(series.notes)
     print(f"{folder / artifact.id}.{{csv,pdf,png}}" + (f": {notes}" if notes else ""))
     return OK
 

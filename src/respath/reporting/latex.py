@@ -126,7 +126,11 @@ def column_type(head: Head, cells: Sequence[Shown], compact_errors: bool, mixed:
     if errors:
         # (1) reserves one digit of the last place; larger errors need theirs.
         digits = max(len(error.replace(".", "").lstrip("0")) or 1 for error in errors)
-        options = [f"{options[0]}({digits})"] if compact_errors else [f"{options[0]}({digits})", "separate-uncertainty=true"]
+        options = (
+            [f"{options[0]}({digits})"]
+            if compact_errors
+            else [f"{options[0]}({digits})", "separate-uncertainty=true"]
+        )
     return f"S[{','.join(options)}]"
 
 
@@ -179,7 +183,9 @@ def tabular(layout: Layout, mixed: bool) -> dict[str, object]:
     """What the table template needs: column types, head rows, and lines (rules between blocks, rows)."""
     rows = [row for block in layout.blocks for row in block.rows]
     types = [
-        column_type(head, [row[index] for row in rows], layout.compact_errors, mixed and head.kind == "number")
+        column_type(
+            head, [row[index] for row in rows], layout.compact_errors, mixed and head.kind == "number"
+        )
         for index, head in enumerate(layout.heads)
     ]
     upper, rules, lower = head_rows(layout.heads)
@@ -188,7 +194,9 @@ def tabular(layout: Layout, mixed: bool) -> dict[str, object]:
         if block.title:
             if number:
                 lines.append(r"\addlinespace")
-            lines.append(rf"\multicolumn{{{len(layout.heads)}}}{{@{{}}l}}{{\textit{{{tex(block.title)}}}}} \\")
+            lines.append(
+                rf"\multicolumn{{{len(layout.heads)}}}{{@{{}}l}}{{\textit{{{tex(block.title)}}}}} \\"
+            )
         elif number:
             lines.append(r"\addlinespace")
         for row in block.rows:
@@ -224,7 +232,11 @@ def _font(layout: Layout) -> tuple[str, str]:
     for index, head in enumerate(layout.heads):
         longest = max((_length(row[index], layout.compact_errors) for row in rows), default=0)
         characters += max(longest, len(head.text) + (0 if head.group else len(head.unit) // 2))
-    for size, per_character, gap in ((r"\small", 1.6, 6), (r"\footnotesize", 1.42, 5), (r"\scriptsize", 1.24, 4)):
+    for size, per_character, gap in (
+        (r"\small", 1.6, 6),
+        (r"\footnotesize", 1.42, 5),
+        (r"\scriptsize", 1.24, 4),
+    ):
         if characters * per_character + 2 * gap * 0.353 * (len(layout.heads) - 1) <= _TEXT_WIDTH:
             return size, f"{gap}pt"
     return r"\scriptsize", "2.5pt"

@@ -85,7 +85,9 @@ def lay_out(project: Project, grid: Grid) -> Layout:
     if grid.table.kind == "configuration":
         return _configuration(grid)
     columns = [column for column in grid.table.columns if _metric_cells(grid, column)]
-    printed = [column for column in columns if any(cell.printed is not None for cell in _metric_cells(grid, column))]
+    printed = [
+        column for column in columns if any(cell.printed is not None for cell in _metric_cells(grid, column))
+    ]
     if len(printed) > _MOST_PRINTED_SIDE_BY_SIDE:
         return _stacked(grid)
     return _side_by_side(project, grid, with_gains=len(columns) <= _MOST_COLUMNS_WITH_GAINS)
@@ -100,7 +102,9 @@ def fixed(value: float, decimals: int, sign: bool = False) -> str:
     return text.replace("-", "+" if sign else "", 1) if float(text) == 0 else text
 
 
-def number(value: Value, decimals: int, *, sign: bool = False, error: float | None = None, bold: bool = False) -> Shown:
+def number(
+    value: Value, decimals: int, *, sign: bool = False, error: float | None = None, bold: bool = False
+) -> Shown:
     """A value as a cell: numbers with fixed decimals, booleans as Yes and No, texts as they are, nothing as a dash."""
     if value is None:
         return Shown("number", "–")
@@ -108,12 +112,16 @@ def number(value: Value, decimals: int, *, sign: bool = False, error: float | No
         return Shown("number", "Yes" if value else "No")
     if not is_number(value):
         return Shown("number", str(value))
-    return Shown("number", fixed(value, decimals, sign), fixed(error, decimals) if error is not None else "", bold)
+    return Shown(
+        "number", fixed(value, decimals, sign), fixed(error, decimals) if error is not None else "", bold
+    )
 
 
 def _printed(cell: Cell, bold: bool = False) -> Shown:
     # Trailing zeros that the paper dropped come back: the column's resolution is what counts.
-    return number(cell.printed, cell.decimals if cell.printed_decimals is None else cell.printed_decimals, bold=bold)
+    return number(
+        cell.printed, cell.decimals if cell.printed_decimals is None else cell.printed_decimals, bold=bold
+    )
 
 
 def _decimals(cell: Cell) -> int:
@@ -138,7 +146,11 @@ def _small(value: Value, decimals: int) -> Shown:
     """A small scale's own value: more decimals where the paper's would show nothing but zeros."""
     if is_number(value) and value and abs(value) < 10 ** (1 - decimals):
         decimals = max(decimals, 1 - math.floor(math.log10(abs(value))))
-        while decimals and fixed(value, decimals)[-1] == "0" and float(fixed(value, decimals - 1)) == float(fixed(value, decimals)):
+        while (
+            decimals
+            and fixed(value, decimals)[-1] == "0"
+            and float(fixed(value, decimals - 1)) == float(fixed(value, decimals))
+        ):
             decimals -= 1
     return number(value, decimals)
 
@@ -202,7 +214,11 @@ def _side_by_side(project: Project, grid: Grid, with_gains: bool) -> Layout:
             continue
         measured = any(cell.kind == "measured" for cell in cells)
         printed = any(cell.printed is not None for cell in cells)
-        gains = with_gains and measured and any(cell.gain is not None or cell.printed_gain is not None for cell in cells)
+        gains = (
+            with_gains
+            and measured
+            and any(cell.gain is not None or cell.printed_gain is not None for cell in cells)
+        )
         # With one seed the best of several small models is mostly luck: only means are marked.
         best = _best(cells, "ours", column.better) if len(grid.seeds) > 1 and measured else set()
         best_printed = _best(cells, "printed", column.better)
@@ -210,13 +226,19 @@ def _side_by_side(project: Project, grid: Grid, with_gains: bool) -> Layout:
         if printed:
             parts.append(("Paper", "number", lambda cell, b=best_printed: _printed(cell, cell.row in b)))
             if gains and not grid.comparable:
-                parts.append(("Δ base", "number", lambda cell: number(cell.printed_gain, _decimals(cell), sign=True)))
-        parts.append(("Ours" if printed else "", "number", lambda cell, b=best, p=printed: _ours(cell, cell.row in b, p)))
+                parts.append(
+                    ("Δ base", "number", lambda cell: number(cell.printed_gain, _decimals(cell), sign=True))
+                )
+        parts.append(
+            (
+                "Ours" if printed else "",
+                "number",
+                lambda cell, b=best, p=printed: _ours(cell, cell.row in b, p),
+            )
+        )
         if gains and not (printed and grid.comparable):
             gains_shown = True
-            parts.append(
-                ("Δ base", "number", _gain)
-            )
+            parts.append(("Δ base", "number", _gain))
         if printed and measured and grid.comparable:
             parts.append(("Δ", "number", lambda cell: number(cell.delta, _decimals(cell), sign=True)))
         if printed:
@@ -228,7 +250,9 @@ def _side_by_side(project: Project, grid: Grid, with_gains: bool) -> Layout:
             # Two columns "Δ base" need to say whose, where no rule groups them with their values.
             said = f"{whose} {title}" if title == "Δ base" else title if title == "Δ" else title.lower()
             full = f"{column.label}: {said}"
-            head = Head(column.label, kind, "", unit) if alone else Head(title, kind, column.label, unit, full)
+            head = (
+                Head(column.label, kind, "", unit) if alone else Head(title, kind, column.label, unit, full)
+            )
             heads.append(head)
             builders.append(lambda row, c=column.id, m=make: m(grid.cells[row.id, c]))
     blocks = [
@@ -238,7 +262,9 @@ def _side_by_side(project: Project, grid: Grid, with_gains: bool) -> Layout:
     blocks += _own_scale_block(grid, heads)
     notes = _notes(project, grid, gains_shown)
     metrics = sum(head.kind == "number" for head in heads)
-    return Layout(tuple(heads), tuple(blocks), tuple(notes), compact_errors=metrics > _MOST_COLUMNS_WITH_PLUS_MINUS)
+    return Layout(
+        tuple(heads), tuple(blocks), tuple(notes), compact_errors=metrics > _MOST_COLUMNS_WITH_PLUS_MINUS
+    )
 
 
 def _own_scale_block(grid: Grid, heads: list[Head]) -> list[Block]:
@@ -261,10 +287,18 @@ def _stacked(grid: Grid) -> Layout:
     """Many printed columns: per model one line of the paper, one of ours and, where it says something, one of statuses."""
     columns = [column for column in grid.table.columns if _metric_cells(grid, column)]
     texts = [column for column in grid.table.columns if column not in columns]
-    heads = [Head(grid.table.row_header, "label"), *[Head(column.label, "text") for column in texts], Head("", "text")]
+    heads = [
+        Head(grid.table.row_header, "label"),
+        *[Head(column.label, "text") for column in texts],
+        Head("", "text"),
+    ]
     heads += [Head(column.label, "number", "", _metric_cells(grid, column)[0].unit) for column in columns]
     best = {c.id: _best(_metric_cells(grid, c), "printed", c.better) for c in columns}
-    ours_best = {c.id: _best(_metric_cells(grid, c), "ours", c.better) for c in columns} if len(grid.seeds) > 1 else {}
+    ours_best = (
+        {c.id: _best(_metric_cells(grid, c), "ours", c.better) for c in columns}
+        if len(grid.seeds) > 1
+        else {}
+    )
     blocks = []
     for title, rows in _groups(grid.table.rows):
         lines: list[tuple[Shown, ...]] = []
@@ -273,7 +307,12 @@ def _stacked(grid: Grid) -> Layout:
             own = [Shown("text", grid.cells[row.id, column.id].text) for column in texts]
             blank = [BLANK] * len(texts)
             lines.append(
-                (Shown("label", row.label), *own, Shown("text", "paper"), *[_printed(c, row.id in best[c.column]) for c in cells])
+                (
+                    Shown("label", row.label),
+                    *own,
+                    Shown("text", "paper"),
+                    *[_printed(c, row.id in best[c.column]) for c in cells],
+                )
             )
             values = [_ours(c, row.id in ours_best.get(c.column, ()), has_status=False) for c in cells]
             lines.append((BLANK, *blank, Shown("text", "ours"), *values))
@@ -326,7 +365,9 @@ def _row_status(cells: list[Cell]) -> Shown:
 def _notes(project: Project, grid: Grid, gains_shown: bool) -> list[str]:
     notes = _status_notes(grid)
     if gains_shown:
-        measured = [c for c in grid.table.columns if any(cell.kind == "measured" for cell in _metric_cells(grid, c))]
+        measured = [
+            c for c in grid.table.columns if any(cell.kind == "measured" for cell in _metric_cells(grid, c))
+        ]
         bases = {row for column in measured for row in baseline_rows(project, grid.artifact, column).values()}
         labels = [row.label for row in grid.table.rows if row.id in bases]
         which = labels[0] if len(labels) == 1 else "the baseline of the same size and length"
@@ -342,14 +383,18 @@ def _status_notes(grid: Grid) -> list[str]:
     if any(cell.stderr is not None for cell in cells):
         notes.append(f"Ours: mean ± standard error over {len(grid.seeds)} seeds.")
     if NOT_COMPARABLE in statuses:
-        notes.append("Not comparable: models of this scale are far smaller than the paper's, so no cell is judged.")
+        notes.append(
+            "Not comparable: models of this scale are far smaller than the paper's, so no cell is judged."
+        )
     if "match" in statuses:
         halves = any(cell.rule.startswith("half") for cell in cells)
         rounds = ", or rounds to the printed digits" if halves else ""
         sample = all(cell.metric.startswith("sample.") for cell in cells)
         whence = "share of the token store's tokens," if sample else "computed from the paper-scale spec and"
         notes.append(f"Match: {whence} equal to the printed value{rounds}.")
-    rules = sorted({cell.rule for cell in cells if cell.status in ("within", "off") and cell.kind == "measured"})
+    rules = sorted(
+        {cell.rule for cell in cells if cell.status in ("within", "off") and cell.kind == "measured"}
+    )
     if rules:
         notes.append(f"Tolerance (the widest applies): {'; '.join(rules)}.")
     reasons: dict[str, int] = {}
@@ -361,7 +406,9 @@ def _status_notes(grid: Grid) -> list[str]:
         rest = len(reasons) - len(shown)
         text = "; ".join(f"{reason} ({count} cells)" if count > 1 else reason for reason, count in shown)
         notes.append(f"Not run: {text}{f'; and {rest} more reasons' if rest else ''}.")
-    diverged = sorted({cell.reason.partition("; seed")[0] for cell in cells if cell.status == DIVERGED and cell.reason})
+    diverged = sorted(
+        {cell.reason.partition("; seed")[0] for cell in cells if cell.status == DIVERGED and cell.reason}
+    )
     if diverged:
         notes.append(f"Diverged: {'; '.join(diverged[:4])}.")
     return notes

@@ -90,4 +90,14 @@ def _atom(tokens: list[tuple], index: int, upright: bool = False) -> tuple[str, 
         return (f" {symbol} " if symbol in _RELATIONS or symbol == "×" else symbol), index
     if letters:
         return (escape(letters) if upright else f"<i>{escape(letters)}</i>"), index
-    return (f" {other} " if other in "=+" else " − " if other == "-" and index > 1 and not tokens[index - 2][1] else "−" if other == "-" else "" if other == " " else escape(other)), index
+    return (
+        f" {other} "
+        if other in "=+"
+        else " − "
+        if other == "-" and index > 1 and not tokens[index - 2][1]
+        else "−"
+        if other == "-"
+        else ""
+        if other == " "
+        else escape(other)
+    ), index

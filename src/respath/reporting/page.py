@@ -68,7 +68,10 @@ def table_context(project: Project, results: Results, artifact: Artifact) -> dic
     grid = build_grid(project, results, artifact)
     layout: Layout = lay_out(project, grid)
     # How many columns of a group come first: they get a rule at their left.
-    starts = [index > 0 and bool(head.group) and head.group != layout.heads[index - 1].group for index, head in enumerate(layout.heads)]
+    starts = [
+        index > 0 and bool(head.group) and head.group != layout.heads[index - 1].group
+        for index, head in enumerate(layout.heads)
+    ]
     blocks = [
         {
             "title": block.title,
@@ -95,10 +98,15 @@ def table_context(project: Project, results: Results, artifact: Artifact) -> dic
         **artifact_context(project, results, artifact),
         "kind": "table",
         "groups": head_groups(layout.heads),
-        "lower": [{"text": head.text, "kind": head.kind, "starts": s} for head, s in zip(layout.heads, starts, strict=True) if head.group],
+        "lower": [
+            {"text": head.text, "kind": head.kind, "starts": s}
+            for head, s in zip(layout.heads, starts, strict=True)
+            if head.group
+        ],
         "width": len(layout.heads),
         "blocks": blocks,
         "notes": layout.notes,
+        "counts": counts,
         "chips": [chip(name) | {"number": number} for name, number in counts.items()],
         "ranks": [
             f"{next(c.label for c in grid.table.columns if c.id == name)}: {rank_text(rank)}"
@@ -147,7 +155,12 @@ def claim_context(verdict: Verdict) -> dict[str, Any]:
         "note": verdict.claim.note,
         "decisions": verdict.claim.decisions,
         "tests": [
-            {"text": test.text, "chip": chip(test.verdict), "reason": test.reason, "printed": _printed_text(test.printed)}
+            {
+                "text": test.text,
+                "chip": chip(test.verdict),
+                "reason": test.reason,
+                "printed": _printed_text(test.printed),
+            }
             for test in verdict.tests
         ],
     }
@@ -172,17 +185,18 @@ def page(project: Project, results: Results, paper_id: str, folder: Path) -> str
     """The whole page. Figures are taken from ``folder`` where they are rendered."""
     paper = project.folder(paper_id).paper
     artifacts = [
-        table_context(project, results, artifact) if artifact.is_table else figure_context(project, results, artifact, folder)
+        table_context(project, results, artifact)
+        if artifact.is_table
+        else figure_context(project, results, artifact, folder)
         for artifact in project.artifacts(paper_id)
     ]
     verdicts = [judge_claim(project, results, paper_id, claim) for claim in load_claims(project, paper_id)]
     claims = [claim_context(verdict) for verdict in verdicts]
     tally = {name: sum(verdict.verdict == name for verdict in verdicts) for name in VERDICTS}
     cells = dict.fromkeys(STATUSES, 0)
-    for artifact in project.artifacts(paper_id):
-        if artifact.is_table:
-            for name, number in build_grid(project, results, artifact).counts().items():
-                cells[name] += number
+    for artifact in artifacts:
+        for name, number in artifact.get("counts", {}).items():
+            cells[name] += number
     runs = {run.id: run for artifact in project.artifacts(paper_id) for run in project.trained_runs(artifact)}
     whole = provenance_of(project, results, paper_id, runs.values())
     env = jinja2.Environment(

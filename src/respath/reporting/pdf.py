@@ -45,6 +45,7 @@ def document(project: Project, results: Results, paper_id: str, folder: Path) ->
         artifacts.append(
             {
                 "id": artifact.id,
+                "number": artifact.id.removeprefix("fig"),
                 "target": artifact.target,
                 "title": artifact.definition.title,
                 "caption": artifact.definition.caption.strip(),
@@ -84,14 +85,25 @@ def compile_pdf(tex: Path, program: str) -> Path:
     """Compile in a scratch folder and move the PDF beside its source. Raises UserError with TeX's own first complaint."""
     with tempfile.TemporaryDirectory(prefix="respath-tex-") as scratch:
         if program == "latexmk":
-            command = ["latexmk", "-pdf", "-interaction=nonstopmode", "-halt-on-error", f"-output-directory={scratch}", tex.name]
+            command = [
+                "latexmk",
+                "-pdf",
+                "-interaction=nonstopmode",
+                "-halt-on-error",
+                f"-output-directory={scratch}",
+                tex.name,
+            ]
         else:
             command = ["tectonic", "--outdir", scratch, "--keep-logs", tex.name]
         clock = {"SOURCE_DATE_EPOCH": "0", "FORCE_SOURCE_DATE": "1"}
-        done = subprocess.run(command, cwd=tex.parent, env=os.environ | clock, capture_output=True, text=True, errors="replace")
+        done = subprocess.run(
+            command, cwd=tex.parent, env=os.environ | clock, capture_output=True, text=True, errors="replace"
+        )
         made = Path(scratch) / f"{tex.stem}.pdf"
         if done.returncode or not made.exists():
-            raise UserError(f"{tex}: {program} failed: {_complaint(Path(scratch) / f'{tex.stem}.log', done.stdout + done.stderr)}")
+            raise UserError(
+                f"{tex}: {program} failed: {_complaint(Path(scratch) / f'{tex.stem}.log', done.stdout + done.stderr)}"
+            )
         with atomic_open(tex.with_suffix(".pdf")) as stream:
             stream.write(made.read_bytes())
     return tex.with_suffix(".pdf")
@@ -111,7 +123,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m respath.reporting.pdf", description=__doc__)
     add_options(parser)
     parser.add_argument("--paper", required=True, help="paper id, e.g. resformer")
-    parser.add_argument("--out-dir", type=Path, help="folder of the rendered tables (default: reports/out/<scale>/<paper>)")
+    parser.add_argument(
+        "--out-dir", type=Path, help="folder of the rendered tables (default: reports/out/<scale>/<paper>)"
+    )
     parser.add_argument("--require", action="store_true", help="exit 2 when no TeX is installed")
     options = parser.parse_args(arguments)
     project, results = open_project(options)

@@ -48,18 +48,34 @@ class Series:
 
     def of(self, panel: str, variant: str) -> list[Point]:
         """Points of one line, from left to right."""
-        return sorted((p for p in self.points if p.panel == panel and p.variant == variant), key=lambda p: p.x)
+        return sorted(
+            (p for p in self.points if p.panel == panel and p.variant == variant), key=lambda p: p.x
+        )
 
     def csv_text(self) -> str:
         """One line per point in full precision."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["figure", "panel", "variant", "label", "size", "x", "x_name", "y", "y_name", "stderr", "seeds"])
+        writer.writerow(
+            ["figure", "panel", "variant", "label", "size", "x", "x_name", "y", "y_name", "stderr", "seeds"]
+        )
         for p in self.points:
             x_name, y_name = self.units[p.panel].split("|")
             error = "" if p.stderr is None else repr(p.stderr)
             writer.writerow(
-                [self.target, p.panel, p.variant, self.labels[p.variant], p.size, repr(p.x), x_name, repr(p.y), y_name, error, p.seeds]
+                [
+                    self.target,
+                    p.panel,
+                    p.variant,
+                    self.labels[p.variant],
+                    p.size,
+                    repr(p.x),
+                    x_name,
+                    repr(p.y),
+                    y_name,
+                    error,
+                    p.seeds,
+                ]
             )
         return stream.getvalue()
 
@@ -102,7 +118,9 @@ class _Builder:
         for name, reason in self.absent.items():
             by_reason.setdefault(reason, []).append(name)
         missing = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
-        sources = [f"Printed losses: {', '.join(self.sources)}, at the paper's own sizes."] if self.sources else []
+        sources = (
+            [f"Printed losses: {', '.join(self.sources)}, at the paper's own sizes."] if self.sources else []
+        )
         return ([f"Not drawn: {'; '.join(missing)}."] if missing else []) + self.further + sources
 
     def _runs(self, request: RunRequest) -> list[Run]:
@@ -130,7 +148,9 @@ class _Builder:
         label = f"{label} {run.size}" if len(sizes) > 1 else label
         self.absent.setdefault(label if len(seeds) == 1 else f"{label} seed {run.seed}", reason)
 
-    def _line(self, panel: str, variant: str, size: str, by_seed: dict[int, dict[int, tuple[int, float]]]) -> None:
+    def _line(
+        self, panel: str, variant: str, size: str, by_seed: dict[int, dict[int, tuple[int, float]]]
+    ) -> None:
         """Mean over seeds of the smoothed curves, on the steps that all of them have."""
         if not by_seed:
             return
@@ -138,14 +158,18 @@ class _Builder:
         if not steps:
             return
         width = max(1, round(len(steps) * SMOOTHING_SHARE))
-        smoothed = {seed: smooth([curve[step][1] for step in steps], width) for seed, curve in by_seed.items()}
+        smoothed = {
+            seed: smooth([curve[step][1] for step in steps], width) for seed, curve in by_seed.items()
+        }
         tokens = next(iter(by_seed.values()))
         span = max(1, round(width * steps[-1] / len(steps)))
-        self.window = f"moving average over {span:,} step{'s' * (span > 1)}"
+        self.window = f"moving average over {span:,} steps" if span > 1 else ""
         for index, step in enumerate(steps):
             values = [float(curve[index]) for curve in smoothed.values()]
             self.points.append(
-                Point(panel, variant, size, tokens[step][0], mean(values), standard_error(values), len(values))
+                Point(
+                    panel, variant, size, tokens[step][0], mean(values), standard_error(values), len(values)
+                )
             )
 
     def curves(self, definition: Curves) -> None:
@@ -155,7 +179,9 @@ class _Builder:
         size = request.size
         curves = {}
         for variant in definition.variants:
-            curves[variant] = self._curves_of(variant, self.project.request(definition.run, RunRequest(variant=variant)))
+            curves[variant] = self._curves_of(
+                variant, self.project.request(definition.run, RunRequest(variant=variant))
+            )
             self._line("loss", variant, size, curves[variant])
         base = curves.get(definition.baseline)
         if base is None:
@@ -188,7 +214,9 @@ class _Builder:
                     if cell.value is not None and x is not None:
                         self.points.append(Point("paper", variant, size, x, float(cell.value)))
                         self.sources[cell.note or printed.title] = None
-            request = self.project.request(definition.run, RunRequest(size=definition.curve_size, variant=variant))
+            request = self.project.request(
+                definition.run, RunRequest(size=definition.curve_size, variant=variant)
+            )
             self._line("loss", variant, definition.curve_size, self._curves_of(variant, request))
 
     def _parameters(self, size: str, variant: str, scale: str) -> int | None:
@@ -198,7 +226,9 @@ class _Builder:
     def _size_point(self, variant: str, size: str, request: RunRequest) -> None:
         x = self._parameters(size, variant, "paper" if self.project.scale.id == "paper" else "scale")
         if x is None:
-            note = f"No losses against size: {self.results.accounts_path(self.paper)} has no parameter counts."
+            note = (
+                f"No losses against size: {self.results.accounts_path(self.paper)} has no parameter counts."
+            )
             self.further = [*dict.fromkeys([*self.further, note])]
             return
         values = []
@@ -209,7 +239,9 @@ class _Builder:
             else:
                 self._note_absent(variant, "diverged" if reading.state == "diverged" else reading.reason, run)
         if values:
-            self.points.append(Point("size", variant, size, x, mean(values), standard_error(values), len(values)))
+            self.points.append(
+                Point("size", variant, size, x, mean(values), standard_error(values), len(values))
+            )
 
 
 def human_tokens(tokens: float) -> tuple[float, str]:

@@ -61,8 +61,15 @@ def csv_text(grid: Grid) -> str:
     writer.writeheader()
     for cell in grid.compared():
         record = {key: _plain(value) for key, value in cell.as_dict().items() if key in _CSV_FIELDS}
-        record |= {"table": grid.artifact.target, "row_label": rows[cell.row], "column_label": columns[cell.column]}
-        record |= {"per_seed": ";".join(f"{s}={v!r}" for s, v in cell.per_seed.items()), "runs": ";".join(cell.runs)}
+        record |= {
+            "table": grid.artifact.target,
+            "row_label": rows[cell.row],
+            "column_label": columns[cell.column],
+        }
+        record |= {
+            "per_seed": ";".join(f"{s}={v!r}" for s, v in cell.per_seed.items()),
+            "runs": ";".join(cell.runs),
+        }
         writer.writerow(record | {"scale": grid.scale})
     return stream.getvalue()
 
@@ -91,6 +98,8 @@ def tex_text(project: Project, grid: Grid, layout: Layout, provenance: Provenanc
             scale=grid.scale,
             title=grid.table.title,
             caption=_caption(grid),
+            # The paper's own number, whatever order tables are included in.
+            number=grid.artifact.id.removeprefix("table"),
             label=grid.artifact.target.replace("_", "-"),
             notes=layout.notes,
             footer=footer_lines(provenance),
@@ -185,7 +194,9 @@ def describe(cells: list[Cell]) -> str:
     counts: dict[str, int] = {}
     for cell in cells:
         counts[cell.status] = counts.get(cell.status, 0) + 1
-    return f"{len(cells)} cells: " + ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
+    return f"{len(cells)} cells: " + ", ".join(
+        f"{number} {status}" for status, number in sorted(counts.items())
+    )
 
 
 @guard
@@ -194,7 +205,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m respath.reporting.table", description=__doc__)
     add_options(parser)
     parser.add_argument("--target", required=True, help="table to render, e.g. resformer_table3")
-    parser.add_argument("--out-dir", type=Path, help="folder of the files (default: reports/out/<scale>/<paper>)")
+    parser.add_argument(
+        "--out-dir", type=Path, help="folder of the files (default: reports/out/<scale>/<paper>)"
+    )
     options = parser.parse_args(arguments)
     project, results = open_project(options)
     artifact = project.artifact(options.target)
