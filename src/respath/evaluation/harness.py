@@ -16,10 +16,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows
 from tqdm import tqdm
 
-from respath.model.layers import linear
-
 if TYPE_CHECKING:
-    from respath.model.cache import Cache
     from respath.model.transformer import Transformer
 
 #: Padded tokens that one forward pass may read, and logits held at once, by device: they bound the memory of a batch.
@@ -90,19 +87,6 @@ def padded(rows: Sequence[tuple[int, ...]], device: torch.device) -> torch.Tenso
     for index, row in enumerate(rows):
         ids[index, : len(row)] = torch.tensor(row)
     return ids.to(device)
-
-
-def repeat_rows(model: Transformer, cache: Cache, rows: Sequence[int], max_time: int) -> Cache:
-    """A cache for ``max_time`` tokens whose row i starts as row ``rows[i]`` of ``cache``."""
-    copy = model.new_cache(len(rows), max_time)
-    chosen = torch.tensor(rows, device=cache.device)
-    # Whatever a variant stores besides keys and values has the same form: tensors (batch, time, ...) by layer.
-    for name, store in vars(cache).items():
-        if isinstance(store, dict):
-            for layer, tensor in store.items():
-                getattr(copy, name)[layer][:, : tensor.shape[1]] = tensor[chosen]
-    copy.lengths = tuple(cache.lengths[row] for row in rows)
-    return copy
 
 
 def worth_sharing(context: tuple[int, ...], group: Sequence[int], pieces: Sequence[Piece]) -> bool:
@@ -212,7 +196,7 @@ class RespathLM(TemplateLM):
         first = self.model.hidden(padded(contexts, self._device), cache=cache, lengths=lengths)
         leaders = [(row, leader) for row, group in enumerate(groups) for leader in group]
         rests = [pieces[leader].inputs[lengths[row] :] for row, leader in leaders]
-        copies = repeat_rows(self.model, cache, [row for row, _ in leaders], max(len(pieces[i].inputs) for _, i in leaders))
+        copies = cache.rows([row for row, _ in leaders], max(len(pieces[i].inputs) for _, i in leaders))
         second = self.model.hidden(padded(rests, self._device), cache=copies, lengths=[len(rest) for rest in rests])
         self.counts.tokens_read += sum(lengths) + sum(map(len, rests))
         # Both stand in one table: the contexts' positions, then the continuations'.
@@ -230,11 +214,10 @@ class RespathLM(TemplateLM):
     def _finish(self, hidden: torch.Tensor, owners: list[int], pieces, results) -> None:
         """Scores from the states (targets of all owners in order, width): only these are multiplied by the head."""
         wanted = torch.tensor([token for index in owners for token in pieces[index].targets], device=hidden.device)
-        weight = self.model.head_weight
-        step = max(1, LOGITS.get(self._device.type, LOGITS["other"]) // weight.shape[0])
+        step = max(1, LOGITS.get(self._device.type, LOGITS["other"]) // self.model.spec.vocab_size)
         values, hits = [], []
         for states, tokens in zip(hidden.split(step), wanted.split(step), strict=True):
-            logits = linear(states, weight).to(torch.promote_types(states.dtype, torch.float32))
+            logits = self.model.logits(states).to(torch.promote_types(states.dtype, torch.float32))
             values.append(logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0].double())
             hits.append(logits.argmax(-1) == tokens)
         sizes = [len(pieces[index].targets) for index in owners]

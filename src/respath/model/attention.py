@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from respath.config.model import MoDA, ModelSpec
+from respath.model.backbones import backbone
 from respath.model.cache import Cache, Slots
 from respath.model.combine import combine
 from respath.model.depth_attention import attend_over_depth
 from respath.model.kernels import Visibility, attend
-from respath.model.layers import Linear, linears
+from respath.model.layers import linears
 from respath.model.layout import layout
 from respath.model.rope import rotate
 from respath.model.values.cross_layer import attend_jointly
+from respath.model.windows import windows
 
 
 class Place(NamedTuple):
-    """What one call of the model fixes for all layers: rotations, visibility, cache slots, kernel."""
+    """What one call of the model fixes for all layers: positions, rotations, visibility, cache slots, kernel.
 
+    ``positions`` (time,) or (batch, time); ``end``: one more than the last position that counts. ``near``: what layers with
+    a short window see.
+    """
+
+    positions: Tensor
+    end: int
     cos: Tensor
     sin: Tensor
     seen: Visibility
+    near: Visibility
     kernel: str
     cache: Cache | None = None
     slots: Slots | None = None
@@ -78,14 +88,24 @@ class Attention(nn.Module):
         self.lends_values = joined or any(home.value_home[m] == n for m in later)
         self.projects_input, self.looks_up = home.projects_input(n), n in home.looked_up
         self.reads_depth = isinstance(spec.stream, MoDA)
-        self.q_proj = Linear(spec.width, spec.width, spec.init_std)
-        self.k_proj = Linear(spec.width, spec.kv_width, spec.init_std) if home.projects_keys(n) else None
-        self.v_proj = Linear(spec.width, spec.kv_width, spec.init_std) if home.projects_values(n) else None
-        self.o_proj = Linear(spec.width, spec.width, spec.init_std)
+        self.near = windows(spec)[n] is not None
+        make = backbone(spec)
+        self.rotary, self.gain, self.eps, self.dropout = (
+            make.rotary, make.query_key_gain, spec.norm_eps, spec.dropout
+        )
+        self.q_proj = make.projection(spec.width)
+        self.k_proj = make.projection(spec.kv_width) if home.projects_keys(n) else None
+        self.v_proj = make.projection(spec.kv_width) if home.projects_values(n) else None
+        self.o_proj = make.output()
 
     def heads(self, x: Tensor) -> Tensor:
         """(batch, time, heads * head_dim) -> (batch, time, heads, head_dim)."""
         return x.unflatten(-1, (-1, self.head_dim))
+
+    def placed(self, x: Tensor, place: Place) -> Tensor:
+        """Queries or keys (batch, time, heads, head_dim) with their position, normed per head where the backbone does."""
+        x = rotate(x, place.cos, place.sin) if self.rotary else x
+        return x if self.gain is None else self.gain * F.rms_norm(x, x.shape[-1:], None, self.eps)
 
     def forward(self, x: Tensor, path: nn.Module, carried: Carried, place: Place) -> tuple[Tensor, Carried]:
         """x (batch, time, width) -> the sub-layer's output, same shape, and what later layers are handed."""
@@ -96,7 +116,7 @@ class Attention(nn.Module):
         raw, first_query, first_key = next(projected), carried.query, carried.key
         if self.begins == "query":
             first_query = raw
-        q = rotate(self.heads(self.mixed("query", raw, first_query)), place.cos, place.sin)
+        q = self.placed(self.heads(self.mixed("query", raw, first_query)), place)
         if self.begins == "attention":
             first_query = q
 
@@ -104,7 +124,7 @@ class Attention(nn.Module):
             raw = next(projected)
             first_key = raw if self.begins == "key" else first_key
             unturned = self.heads(self.mixed("key", raw, first_key))
-            k = rotate(unturned, place.cos, place.sin)
+            k = self.placed(unturned, place)
             if place.cache is not None:
                 k = place.cache.append(place.cache.keys, self.n, k, place.slots)
             keys = {**keys, self.n: k} if self.lends_keys else keys
@@ -121,21 +141,24 @@ class Attention(nn.Module):
         else:
             v = values[self.value_home]
 
-        k, v, depth = k.to(q.dtype), v.to(q.dtype), carried.depth
+        seen, depth = place.near if self.near else place.seen, carried.depth
+        k, v = seen.within(k).to(q.dtype), (v if self.looks_up else seen.within(v)).to(q.dtype)
+        dropout = self.dropout if self.training else 0.0
         if self.reads_depth:
-            attended = attend_over_depth(q, k, v, depth, place.seen, place.kernel).flatten(-2)
+            attended = attend_over_depth(q, k, v, depth, seen, place.kernel).flatten(-2)
             depth = (*depth, (unturned, here))
         elif self.joint:
-            both = ((k, v), (keys[0].to(q.dtype), values[0].to(q.dtype)))
-            attended = attend_jointly(q, both, place.seen, place.kernel).flatten(-2)
+            both = ((k, v), (seen.within(keys[0]).to(q.dtype), seen.within(values[0]).to(q.dtype)))
+            attended = attend_jointly(q, both, seen, place.kernel, dropout).flatten(-2)
         else:
-            attended = attend(q, k, v, place.seen, place.kernel)
+            attended = attend(q, k, v, seen, place.kernel, dropout)
             if self.residual is not None and self.residual.of == "attention":
-                first = attend(first_query, keys[0].to(q.dtype), v, place.seen, place.kernel)
+                first = attend(first_query, seen.within(keys[0]).to(q.dtype), v, seen, place.kernel, dropout)
                 attended = combine([first, attended], [self.residual.source, self.residual.own])
             attended = attended.flatten(-2)
         attended = path.finish(self.n, attended, own, remembered)
-        return self.o_proj(attended), Carried(remembered, keys, values, depth, first_query, first_key)
+        y = F.dropout(self.o_proj(attended), self.dropout, self.training)
+        return y, Carried(remembered, keys, values, depth, first_query, first_key)
 
     def mixed(self, what: str, raw: Tensor, first: Tensor | None) -> Tensor:
         """A raw projection, with the first layer's added where the attention residual is of this kind."""

@@ -45,12 +45,16 @@ class Cache:
         self.values = {n: torch.zeros(shape, device=device, dtype=dtype) for n in home.value_layers}
         #: Token ids, once for all layers whose values are found again by id.
         self.ids = torch.zeros(shape[:2], device=device, dtype=torch.int32) if home.keeps_ids else None
-        self.batch, self.max_time = batch, max_time
+        #: The last token's normed embedding per row, (batch, width), where each token is smeared into the next.
+        self.previous = None
+        if spec.backbone == "nanochat" and spec.smear:
+            self.previous = torch.zeros((batch, spec.width), device=device, dtype=dtype)
+        self.spec, self.batch, self.max_time = spec, batch, max_time
         self.lengths: tuple[int, ...] = (0,) * batch
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all stored tensors at full ``max_time``."""
+        """Bytes of what grows with ``max_time``, at its full size (not the one embedding per row that smear needs)."""
         stored = sum(tensor.nbytes for store in (self.keys, self.values) for tensor in store.values())
         return stored if self.ids is None else stored + self.ids.nbytes
 
@@ -109,6 +113,35 @@ class Cache:
         else:
             held[slots.rows, slots.columns] = new[slots.rows, slots.times].to(held.dtype)
         return held[:, : slots.end]
+
+    def keep_previous(self, e: Tensor, slots: Slots) -> None:
+        """Remember each row's last normed embedding of a chunk (batch, time, width); a row without tokens keeps its own."""
+        if slots.rows is None:
+            self.previous.copy_(e[:, -1])
+        else:
+            lengths = torch.tensor(slots.lengths, device=e.device)
+            last = e[torch.arange(self.batch, device=e.device), (lengths - 1).clamp(min=0)]
+            self.previous = torch.where(lengths[:, None] > 0, last.to(self.previous.dtype), self.previous)
+
+    def rows(self, rows: Sequence[int], max_time: int | None = None) -> Cache:
+        """A copy whose row i holds what row ``rows[i]`` holds, for up to ``max_time`` tokens (as many as here unless told).
+
+        One prefill fans out to many continuations this way. Raises ValueError when a row would not fit.
+        """
+        held, longest = self.keys[min(self.keys)], max((self.lengths[row] for row in rows), default=0)
+        copy = Cache(self.spec, len(rows), max_time or self.max_time, device=held.device, dtype=held.dtype)
+        if longest > copy.max_time:
+            raise ValueError(f"a row holds {longest} tokens, more than the {copy.max_time} of the new cache")
+        chosen = torch.tensor(rows, dtype=torch.int64, device=held.device)
+        pairs = [(copy.keys[n], kept) for n, kept in self.keys.items()]
+        pairs += [(copy.values[n], kept) for n, kept in self.values.items()]
+        pairs += [] if self.ids is None else [(copy.ids, self.ids)]
+        for new, kept in pairs:
+            new[:, :longest] = kept[chosen, :longest]
+        if self.previous is not None:
+            copy.previous = self.previous[chosen]
+        copy.lengths = tuple(self.lengths[row] for row in rows)
+        return copy
 
     def advance(self, slots: Slots) -> None:
         """Count the chunk in, once every layer has stored it."""

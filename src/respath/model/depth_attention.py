@@ -23,9 +23,7 @@ def _definition(
     wide, groups = torch.promote_types(q.dtype, torch.float32), k.shape[2]
     queries = q.to(wide).unflatten(2, (groups, -1)) / math.sqrt(q.shape[-1])
     scores = torch.einsum("btghd,bsgd->btghs", queries, k.to(wide))
-    mask = seen.mask
-    if seen.square:
-        mask = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool, device=q.device).tril()
+    mask = seen.dense(q.shape[1], q.device)
     if mask is not None:
         mask = mask if mask.dim() == 2 else mask[:, 0]
         scores = scores.masked_fill(~mask[..., :, None, None, :], -math.inf)
@@ -112,7 +110,7 @@ def attend_over_depth(
     if not depth:
         return attend(q, k, v, seen, kernel)
     low = emulates(q)
-    if kernel == "eager" or not seen.square or q.device.type != "cpu" or (q.dtype.itemsize < 4 and not low):
+    if kernel == "eager" or not seen.square or seen.window is not None or q.device.type != "cpu" or (q.dtype.itemsize < 4 and not low):
         return _definition(q, k, v, depth, seen)
     repeats = q.shape[2] // k.shape[2]
     if repeats > 1:

@@ -13,20 +13,40 @@ from torch import Tensor
 
 from respath.model.layers import emulates
 
-KERNELS = ("auto", "flash_attn", "sdpa", "eager")
+KERNELS = ("auto", "flash_attn", "sdpa", "flex", "eager")
+
+#: Queries that a windowed layer handles together, at least: smaller blocks keep no machine busy.
+BLOCK = 128
 
 
 class Visibility(NamedTuple):
-    """Which keys a query sees: key s is visible to query t when s <= position of t.
+    """Which keys a query sees: key s is visible to query t when s <= position of t, and within the window if there is one.
 
-    ``square``: queries and keys are the same tokens. ``mask``: (time, keys) or (batch, 1, time, keys), True
-    where visible; None when ``square`` or when every key is visible. ``aligned``: all rows end at the last
-    key, so that the mask is the lower-right causal one.
+    ``square``: queries and keys are the same tokens. ``mask``: (time, keys) or (batch, 1, time, keys), True where visible;
+    None when ``square`` or when every key is visible. ``aligned``: all rows end at the last key, so that the mask is the
+    lower-right causal one. ``window``: keys before the query's own that it sees; None: all. ``first``: the keys that
+    attention is handed begin at this column, as no query sees an earlier one.
     """
 
     square: bool
     aligned: bool
     mask: Tensor | None
+    window: int | None = None
+    first: int = 0
+
+    def within(self, held: Tensor) -> Tensor:
+        """The columns that some query sees. (batch, keys, ...) -> (batch, keys - first, ...)."""
+        return held[:, self.first :] if self.first else held
+
+    def dense(self, time: int, device: torch.device) -> Tensor | None:
+        """The mask as a tensor also when ``square``; None when every key is visible."""
+        return band(time, time, self.window, device) if self.square else self.mask
+
+
+def band(time: int, keys: int, window: int | None, device: torch.device) -> Tensor:
+    """(time, keys), True where the query at row t sees the key at column s: s <= t + keys - time, and s within the window."""
+    seen = torch.ones(time, keys, dtype=torch.bool, device=device).tril(keys - time)
+    return seen if window is None else seen.triu(keys - time - window)
 
 
 @functools.cache
@@ -41,57 +61,135 @@ def _flash_fits(q: Tensor, seen: Visibility) -> bool:
     )
 
 
-def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def _flash(q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
     from flash_attn import flash_attn_func
 
-    return flash_attn_func(q, k, v, causal=True)
+    return flash_attn_func(q, k, v, dropout_p=dropout, causal=True, window_size=(-1 if window is None else window, 0))
 
 
-def _sdpa(q: Tensor, k: Tensor, v: Tensor, seen: Visibility) -> Tensor:
-    dtype = q.dtype
-    if emulates(q):
-        q, k, v = q.float(), k.float(), v.float()
+def _scaled_dot_product(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float
+) -> Tensor:
     out = F.scaled_dot_product_attention(
         q.transpose(1, 2),
         k.transpose(1, 2),
         v.transpose(1, 2),
-        attn_mask=seen.mask,
-        is_causal=seen.square,
+        attn_mask=mask,
+        dropout_p=dropout,
+        is_causal=causal,
         enable_gqa=q.shape[2] != k.shape[2],
     )
-    return out.transpose(1, 2).to(dtype)
+    return out.transpose(1, 2)
 
 
-def _eager(q: Tensor, k: Tensor, v: Tensor, seen: Visibility) -> Tensor:
+def _windowed(q: Tensor, k: Tensor, v: Tensor, window: int, dropout: float) -> Tensor:
+    """Square attention in a window by blocks of queries, in time proportional to time * (block + window).
+
+    The first block sees itself; block i >= 1 its own keys and the ``window`` before them, so that one mask serves all blocks,
+    which are rows of one batched call.
+    """
+    time, block = q.shape[1], max(window, BLOCK)
+    if time <= 2 * block:
+        return _scaled_dot_product(q, k, v, band(time, time, window, q.device), False, dropout)
+    count = -(-time // block) - 1
+    padding = (0, 0, 0, 0, 0, block * (count + 1) - time)
+    first = _scaled_dot_product(
+        q[:, :block], k[:, :block], v[:, :block], band(block, block, window, q.device), False, dropout
+    )
+    queries = F.pad(q[:, block:], padding).unflatten(1, (count, block)).flatten(0, 1)
+    # (batch, count, kv_heads, head_dim, block + window) -> (batch * count, block + window, kv_heads, head_dim)
+    keys, values = (
+        F.pad(x[:, block - window :], padding).unfold(1, block + window, block).permute(0, 1, 4, 2, 3).flatten(0, 1)
+        for x in (k, v)
+    )
+    mask = band(block, block + window, window, q.device)
+    rest = _scaled_dot_product(queries, keys, values, mask, False, dropout)
+    rest = rest.unflatten(0, (-1, count)).flatten(1, 2)
+    return torch.cat((first, rest[:, : time - block]), dim=1)
+
+
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, seen: Visibility, dropout: float) -> Tensor:
+    dtype = q.dtype
+    if emulates(q):
+        q, k, v = q.float(), k.float(), v.float()
+    if seen.square and seen.window is not None:
+        return _windowed(q, k, v, seen.window, dropout).to(dtype)
+    return _scaled_dot_product(q, k, v, seen.mask, seen.square, dropout).to(dtype)
+
+
+@functools.lru_cache(maxsize=32)
+def _block_mask(time: int, keys: int, window: int | None, device: str):
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    def visible(batch, head, query, key):
+        position = query + keys - time
+        seen = key <= position
+        return seen if window is None else seen & (key >= position - window)
+
+    return create_block_mask(visible, None, None, time, keys, device=device)
+
+
+@functools.cache
+def _compiled_flex():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention)
+
+
+def _flex(q: Tensor, k: Tensor, v: Tensor, seen: Visibility) -> Tensor:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    # Uncompiled it works out all scores; that is for checks on a CPU, where compiling costs more than it saves.
+    function = _compiled_flex() if q.is_cuda else flex_attention
+    out = function(
+        q.transpose(1, 2),
+        k.transpose(1, 2),
+        v.transpose(1, 2),
+        block_mask=_block_mask(q.shape[1], k.shape[1], seen.window, str(q.device)),
+        enable_gqa=q.shape[2] != k.shape[2],
+    )
+    return out.transpose(1, 2)
+
+
+def _eager(q: Tensor, k: Tensor, v: Tensor, seen: Visibility, dropout: float) -> Tensor:
     repeats = q.shape[2] // k.shape[2]
     wide = torch.promote_types(q.dtype, torch.float32)
     k, v = k.repeat_interleave(repeats, dim=2), v.repeat_interleave(repeats, dim=2)
     scores = torch.einsum("bthd,bshd->bhts", q.to(wide), k.to(wide)) / math.sqrt(q.shape[-1])
-    mask = seen.mask
-    if seen.square:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+    mask = seen.dense(q.shape[1], q.device)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
-    return torch.einsum("bhts,bshd->bthd", scores.softmax(-1), v.to(wide)).to(q.dtype)
+    weights = F.dropout(scores.softmax(-1), dropout)
+    return torch.einsum("bhts,bshd->bthd", weights, v.to(wide)).to(q.dtype)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, seen: Visibility, kernel: str = "auto") -> Tensor:
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, seen: Visibility, kernel: str = "auto", dropout: float = 0.0
+) -> Tensor:
     """softmax(q k^T / sqrt(head_dim)) v over the visible keys.
 
-    q (batch, time, heads, head_dim); k, v (batch, keys, kv_heads, head_dim), where kv_heads divides heads ->
-    (batch, time, heads, head_dim). ``auto`` is flash_attn where it is installed and fits, else PyTorch's
-    scaled_dot_product_attention; ``eager`` is the definition, in fp32 or wider. Raises ValueError for an
-    unknown kernel and for flash_attn where it cannot compute the call.
+    q (batch, time, heads, head_dim); k, v (batch, keys, kv_heads, head_dim), where kv_heads divides heads
+    -> (batch, time, heads, head_dim). ``dropout``: share of the softmax's weights set to 0, the others scaled up. ``auto`` is
+    flash_attn where it is installed and fits, else PyTorch's scaled_dot_product_attention (windows by blocks); ``flex`` is
+    FlexAttention; ``eager`` is the definition, in fp32 or wider. Raises ValueError for an unknown kernel and for one that
+    cannot compute the call.
     """
     if kernel not in KERNELS:
         raise ValueError(f"attention kernel {kernel!r} is not one of {', '.join(KERNELS)}")
     if kernel == "eager":
-        return _eager(q, k, v, seen)
+        return _eager(q, k, v, seen, dropout)
     if kernel == "flash_attn" and not _flash_fits(q, seen):
         raise ValueError(
             "the flash_attn kernel needs the flash-attn package (pip install 'respath[flash]'), a GPU, bf16 or fp16, and rows of "
             "equal length; use the kernel 'auto'"
         )
+    if kernel == "flex":
+        gradient = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+        if dropout or not (seen.square or seen.aligned) or (gradient and not q.is_cuda):
+            raise ValueError(
+                "the flex kernel has no dropout, needs rows of equal length, and on a CPU has no backward pass; use the kernel 'auto'"
+            )
+        return _flex(q, k, v, seen)
     if kernel != "sdpa" and _flash_fits(q, seen):
-        return _flash(q, k, v)
-    return _sdpa(q, k, v, seen)
+        return _flash(q, k, v, seen.window, dropout)
+    return _sdpa(q, k, v, seen, dropout)

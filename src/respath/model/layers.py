@@ -62,6 +62,11 @@ def linears(x: Tensor, maps: list[Linear]) -> tuple[Tensor, ...]:
     return joined.split(sizes, dim=-1)
 
 
+def capped(logits: Tensor, cap: float) -> Tensor:
+    """cap * tanh(logits / cap) in at least fp32: bounded and nearly the same where logits are small."""
+    return cap * torch.tanh(logits.to(torch.promote_types(logits.dtype, torch.float32)) / cap)
+
+
 class Linear(nn.Module):
     """A weight matrix (out, in), drawn from N(0, start) or uniformly, and a bias that starts at 0 if there is one."""
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from respath.model.layers import emulates
+from respath.model.layers import capped, emulates
 
 #: Logits held at once. On a CPU a chunk should stay in the cache between its passes; a GPU wants large products.
 CHUNK_LOGITS = {"cpu": 1 << 21, "other": 1 << 26}
@@ -17,18 +17,19 @@ def _rows_per_chunk(x: Tensor, vocab: int) -> int:
     return max(64, CHUNK_LOGITS.get(x.device.type, CHUNK_LOGITS["other"]) // vocab)
 
 
-def _logits(x: Tensor, weight: Tensor) -> Tensor:
+def _logits(x: Tensor, weight: Tensor, softcap: float | None) -> Tensor:
     """Logits of a chunk in at least fp32."""
     if emulates(x):
-        return F.linear(x.float(), weight.float())
-    return F.linear(x, weight).to(torch.promote_types(x.dtype, torch.float32))
+        x, weight = x.float(), weight.float()
+    logits = F.linear(x, weight).to(torch.promote_types(x.dtype, torch.float32))
+    return logits if softcap is None else capped(logits, softcap)
 
 
 class _HeadCrossEntropy(torch.autograd.Function):
     """Sum of -log softmax(W x)_target; the gradients are worked out on the way, so that no logits outlive their chunk."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    def forward(ctx, x: Tensor, weight: Tensor, targets: Tensor, softcap: float | None) -> Tensor:
         wide = torch.promote_types(x.dtype, torch.float32)
         wanted = any(ctx.needs_input_grad[:2])
         total = torch.zeros((), dtype=wide, device=x.device)
@@ -41,12 +42,18 @@ class _HeadCrossEntropy(torch.autograd.Function):
             x.split(rows), targets.split(rows), to_x.split(rows) if wanted else x.split(rows), strict=True
         ):
             chunk = chunk.to(operand.dtype)
-            logp = torch.log_softmax(F.linear(chunk, operand).to(wide), dim=-1)
+            logits = F.linear(chunk, operand).to(wide)
+            if softcap is not None:
+                logits = capped(logits, softcap)
+            logp = torch.log_softmax(logits, dim=-1)
             picked = target[:, None]
             total -= logp.gather(1, picked).sum()
             if wanted:
                 error = logp.exp_()
                 error.scatter_add_(1, picked, error.new_full((1, 1), -1.0).expand_as(picked))
+                if softcap is not None:
+                    # d capped / d logit = 1 - tanh^2, and tanh is the capped logit over the cap.
+                    error *= 1 - (logits / softcap).square_()
                 error = error.to(operand.dtype)
                 slot.copy_(error @ operand)
                 if operand.dtype == wide:
@@ -61,11 +68,13 @@ class _HeadCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad: Tensor):
         to_x, to_weight = ctx.saved_tensors
-        return to_x * grad.to(to_x.dtype), to_weight * grad.to(to_weight.dtype), None
+        return to_x * grad.to(to_x.dtype), to_weight * grad.to(to_weight.dtype), None, None
 
 
-def head_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """Cross entropy of logits x W^T against targets, in nats and at least fp32.
+def head_cross_entropy(
+    x: Tensor, weight: Tensor, targets: Tensor, reduction: str = "mean", softcap: float | None = None
+) -> Tensor:
+    """Cross entropy of logits x W^T (softly capped if told) against targets, in nats and at least fp32.
 
     x (..., width), weight (vocab, width), targets (...) int64. ``mean`` and ``sum`` -> 0-dimensional;
     ``none`` -> targets' shape.
@@ -79,13 +88,13 @@ def head_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, reduction: st
         if reduction == "none":
             size = _rows_per_chunk(rows, weight.shape[0])
             losses = [
-                F.cross_entropy(_logits(part, weight), target, reduction="none")
+                F.cross_entropy(_logits(part, weight, softcap), target, reduction="none")
                 for part, target in zip(rows.split(size), flat.split(size), strict=True)
             ]
             return torch.cat(losses).view_as(targets)
         if reduction not in ("mean", "sum"):
             raise ValueError(f"reduction {reduction!r} is not mean, sum or none")
-        total = _HeadCrossEntropy.apply(rows, weight, flat)
+        total = _HeadCrossEntropy.apply(rows, weight, flat, softcap)
         return total / flat.numel() if reduction == "mean" else total
 
 
@@ -94,7 +103,8 @@ def next_token_loss(model, ids: Tensor, reduction: str = "mean") -> Tensor:
 
     ``mean`` over batch * (L - 1) targets (default), ``sum``, or ``none`` -> (batch, L - 1). In nats.
     """
-    return head_cross_entropy(model.hidden(ids[:, :-1]), model.head_weight, ids[:, 1:], reduction)
+    hidden = model.hidden(ids[:, :-1])
+    return head_cross_entropy(hidden, model.head_weight, ids[:, 1:], reduction, model.softcap)
 
 
 class TrainingLoss(nn.Module):

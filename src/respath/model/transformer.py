@@ -11,9 +11,10 @@ from torch.utils.checkpoint import checkpoint
 
 from respath.config.model import ModelSpec
 from respath.model.attention import Attention, Carried, Place
+from respath.model.backbones import backbone
 from respath.model.cache import Cache
 from respath.model.kernels import Visibility
-from respath.model.layers import Embedding, Linear, RMSNorm, SwiGLU, linear
+from respath.model.layers import capped, linear
 from respath.model.layout import layout
 from respath.model.origin import Origin
 from respath.model.rope import rotations
@@ -26,11 +27,10 @@ class Layer(nn.Module):
 
     def __init__(self, spec: ModelSpec, n: int):
         super().__init__()
-        norm = sublayer_norm(spec)
-        self.attention_norm = norm(spec.width, spec.norm_eps)
+        self.attention_norm = sublayer_norm(spec)
         self.attention = Attention(spec, n)
-        self.mlp_norm = norm(spec.width, spec.norm_eps)
-        self.mlp = SwiGLU(spec.width, spec.ffn_width, spec.init_std)
+        self.mlp_norm = sublayer_norm(spec)
+        self.mlp = backbone(spec).mlp()
 
 
 class Transformer(nn.Module):
@@ -47,25 +47,33 @@ class Transformer(nn.Module):
         self.spec = spec
         self.kernel = "auto"
         self.checkpoint_activations = False
-        self.embedding = Embedding(spec.vocab_size, spec.width, spec.init_std)
+        make = backbone(spec)
+        self.softcap, self.enters_normed = make.softcap, make.enters_normed
+        home = layout(spec)
+        self.keeps_ids, self.projects_embedding = home.keeps_ids, bool(home.embedded or home.embedded_too)
+        self.embedding = make.embedding()
+        self.entry = make.entry()
         self.layers = nn.ModuleList(Layer(spec, n) for n in range(spec.layers))
         self.stream = build_stream(spec)
         self.values = build_values(spec)
-        self.final_norm = RMSNorm(spec.width, spec.norm_eps)
-        self.head = (
-            None if spec.tie_embeddings else Linear(spec.width, spec.vocab_size, spec.init_std, role="head")
-        )
+        self.final_norm = make.norm()
+        self.head = None if spec.tie_embeddings else make.head()
 
     def forward(
         self, ids: Tensor, cache: Cache | None = None, lengths: Sequence[int] | Tensor | None = None
     ) -> Tensor:
-        """ids (batch, time) int64 -> logits (batch, time, vocab) in the compute dtype, for every position.
+        """ids (batch, time) int64 -> logits (batch, time, vocab) for every position, in the compute dtype (fp32 at least if capped).
 
         With ``cache``, ids continue what the cache holds. ``lengths``: row b's first ``lengths[b]`` ids count
         (ids are padded on the right, 0 leaves a row as it is); logits beyond them mean nothing. Raises
         ValueError past the cache's ``max_time``.
         """
-        return linear(self.hidden(ids, cache, lengths), self.head_weight)
+        return self.logits(self.hidden(ids, cache, lengths))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The head on normed final states. (..., width) -> (..., vocab)."""
+        logits = linear(hidden, self.head_weight)
+        return logits if self.softcap is None else capped(logits, self.softcap)
 
     def hidden(
         self, ids: Tensor, cache: Cache | None = None, lengths: Sequence[int] | Tensor | None = None
@@ -73,6 +81,8 @@ class Transformer(nn.Module):
         """The normed final state (batch, time, width) that the head multiplies; arguments as in ``forward``."""
         embedded = self.embedding(ids)
         place = self.place(embedded, cache, lengths)
+        if self.entry is not None:
+            embedded = self.entry(embedded, place)
         state = self.stream.open(embedded)
         carried = Carried(self.values.open(self.origin(ids, embedded, place)), {}, {})
         for k in range(2 * self.spec.layers):
@@ -98,12 +108,15 @@ class Transformer(nn.Module):
 
         The embedding is normed without a gain: one x_0 for all layers.
         """
-        home, history, x0 = layout(self.spec), ids, None
-        if home.keeps_ids and place.cache is not None:
+        history, near, x0 = ids, ids, None
+        if self.keeps_ids and place.cache is not None:
             history = place.cache.append_ids(ids, place.slots)
-        if home.embedded or home.embedded_too:
-            x0 = F.rms_norm(embedded, embedded.shape[-1:], eps=self.spec.norm_eps)
-        return Origin(ids, history, x0)
+            near = place.near.within(history)
+        if self.projects_embedding:
+            x0 = embedded
+            if not self.enters_normed:
+                x0 = F.rms_norm(embedded, embedded.shape[-1:], eps=self.spec.norm_eps)
+        return Origin(ids, history, near, x0)
 
     def run(self, function, *arguments):
         """Call, or call now and again in the backward pass instead of keeping activations."""
@@ -112,28 +125,40 @@ class Transformer(nn.Module):
         return function(*arguments)
 
     def place(self, embedded: Tensor, cache: Cache | None, lengths: Sequence[int] | Tensor | None) -> Place:
-        """Rotations, visibility and cache slots of one call."""
+        """Positions, rotations, visibility and cache slots of one call."""
         (batch, time, _), device = embedded.shape, embedded.device
+        slots, short = None, self.spec.windows and self.spec.windows.short
         if cache is None:
             if lengths is not None:
                 raise ValueError(
                     "lengths needs a cache; without one, padding on the right changes no earlier logits"
                 )
-            slots, positions = None, torch.arange(time, device=device)
-            seen = Visibility(square=True, aligned=True, mask=None)
+            positions, end = torch.arange(time, device=device), time
+            seen = near = Visibility(square=True, aligned=True, mask=None)
         else:
             slots = cache.slots(batch, time, lengths)
-            alike = slots.rows is None
+            alike, end = slots.rows is None, slots.end
             offsets = slots.offsets[0] if alike else torch.tensor(slots.offsets, device=device)[:, None]
             positions = offsets + torch.arange(time, device=device)
-            square = alike and slots.end == time
+            square = alike and end == time
             mask = None
             if not square and not (alike and time == 1):
-                mask = torch.arange(slots.end, device=device) <= positions[..., None]
+                mask = torch.arange(end, device=device) <= positions[..., None]
                 mask = mask if alike else mask[:, None]
-            seen = Visibility(square=square, aligned=alike, mask=mask)
+            seen = near = Visibility(square=square, aligned=alike, mask=mask)
+        if short is not None and end > short + 1:
+            near = seen._replace(window=short)
+            if not seen.square:
+                first = max(0, min(slots.offsets) - short)
+                mask = seen.mask
+                if mask is not None:
+                    # A padded query may stand beyond the last key; it must see one, or its softmax would be NaN.
+                    earliest = (positions[..., None] - short).clamp(max=end - 1)
+                    reach = torch.arange(first, end, device=device) >= earliest
+                    mask = mask[..., first:] & (reach if seen.aligned else reach[:, None])
+                near = near._replace(mask=mask, first=first)
         cos, sin = rotations(positions, self.spec.head_dim, self.spec.rope_theta, embedded.dtype)
-        return Place(cos, sin, seen, self.kernel, cache, slots)
+        return Place(positions, end, cos, sin, seen, near, self.kernel, cache, slots)
 
     @property
     def head_weight(self) -> Tensor:

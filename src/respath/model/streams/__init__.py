@@ -9,7 +9,7 @@ A stream has five methods; the state is whatever it makes it, passed from call t
 * ``carry(carried, k, x) -> carried``: what a sub-layer's input hands to later attention (MoDA).
 * ``close(state) -> x``: what the final norm sees.
 
-``norm`` is the sub-layer's own norm, an instance of the stream's ``sublayer_norm``; the stream decides where it stands. x and y
+``norm`` is the sub-layer's own norm, the backbone's unless the stream has a ``sublayer_norm``; the stream decides where it stands. x and y
 are (batch, time, width). ``initial_scale`` gives factors on initial values of matrices of every layer (``attention.o_proj``).
 A module's ``role`` (for optimizer groups) is one word, or one per parameter.
 """
@@ -19,6 +19,7 @@ from __future__ import annotations
 from torch import nn
 
 from respath.config.model import ModelSpec
+from respath.model.backbones import backbone
 from respath.model.streams.block_attnres import BlockAttnRes
 from respath.model.streams.deepnorm import DeepNorm
 from respath.model.streams.denseformer import DenseFormer
@@ -55,6 +56,7 @@ def build_stream(spec: ModelSpec) -> PreLN:
     return STREAMS[spec.stream.kind](spec)
 
 
-def sublayer_norm(spec: ModelSpec) -> type[nn.Module]:
-    """The class of the layers' own norms."""
-    return STREAMS[spec.stream.kind].sublayer_norm
+def sublayer_norm(spec: ModelSpec) -> nn.Module:
+    """A new norm of a sub-layer: the backbone's, unless the stream brings its own."""
+    own = STREAMS[spec.stream.kind].sublayer_norm
+    return backbone(spec).norm() if own is None else own(spec.width, spec.norm_eps)

@@ -11,14 +11,13 @@ from torch import Tensor, nn
 
 from respath.config.model import ModelSpec
 from respath.model.attention import Carried
-from respath.model.layers import RMSNorm
 
 
 class PreLN(nn.Module):
     """x + f(norm(x)); also the base of the other streams, which say only what they do differently."""
 
-    #: The class of each sub-layer's own norm, whose place in the computation the stream decides.
-    sublayer_norm: type[nn.Module] = RMSNorm
+    #: The class of each sub-layer's own norm where it is not the backbone's; its place in the computation the stream decides.
+    sublayer_norm: type[nn.Module] | None = None
 
     def __init__(self, spec: ModelSpec):
         super().__init__()
