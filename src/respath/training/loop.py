@@ -81,6 +81,8 @@ class Training:
         spec = job.spec
         self.recipe = spec.recipe
         check_precision(self.recipe.precision, world.device)
+        if self.recipe.optimizer != "adamw":
+            raise UserError(f"recipe.optimizer: {self.recipe.optimizer!r} cannot be trained yet; the trainer has adamw")
         self.rows = rows_per_rank(self.recipe, world)
         self.loader = Loader(
             job.manifest,
@@ -248,7 +250,7 @@ class Training:
         lr = learning_rate(recipe, self.step)
         local_loss = self.gradients(self.batch(self.step))
         scaler.unscale_(self.optimizer)
-        norm = torch.nn.utils.clip_grad_norm_(list(self.parameters.values()), recipe.grad_clip)
+        norm = torch.nn.utils.clip_grad_norm_(list(self.parameters.values()), recipe.grad_clip or math.inf)
         # The only place that waits for the device.
         loss, grad_norm = torch.stack([local_loss, norm.to(local_loss.dtype)]).tolist()
         loss = self.world.sum([loss])[0] / self.world.size
