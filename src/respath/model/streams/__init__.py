@@ -32,6 +32,7 @@ from respath.model.streams.mhc import ManifoldHyperConnections
 from respath.model.streams.moda import MoDA
 from respath.model.streams.pre_ln import PreLN
 from respath.model.streams.sandwich_ln import SandwichLN
+from respath.model.streams.scaled_pre_ln import ScaledPreLN
 from respath.model.streams.truncated import Truncated
 
 STREAMS: dict[str, type[PreLN]] = {
@@ -53,7 +54,7 @@ STREAMS: dict[str, type[PreLN]] = {
 
 def build_stream(spec: ModelSpec) -> PreLN:
     """The residual stream of a spec."""
-    return STREAMS[spec.stream.kind](spec)
+    return ScaledPreLN(spec) if spec.x0_scalars else STREAMS[spec.stream.kind](spec)
 
 
 def sublayer_norm(spec: ModelSpec) -> nn.Module:
