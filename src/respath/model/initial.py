@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -34,10 +35,15 @@ def initial_tensor(
 
 
 class Draw:
-    """What a module's ``initial`` draws its parameters with: ``draw(name, shape, start)`` for its own names."""
+    """What a module's ``initial`` draws its parameters with: ``draw(name, shape, start)`` for its own names.
 
-    def __init__(self, seed: int, prefix: str, cut: float | None = None):
-        self.seed, self.prefix, self.cut = seed, prefix, cut
+    ``factors``: what draws are multiplied by, for the full names that are there (a stream may want smaller matrices).
+    """
+
+    def __init__(
+        self, seed: int, prefix: str, cut: float | None = None, factors: Mapping[str, float] | None = None
+    ):
+        self.seed, self.prefix, self.cut, self.factors = seed, prefix, cut, factors or {}
 
     def __call__(self, name: str, shape: tuple[int, ...], start: float | Uniform) -> Tensor:
         """The initial value of the module's parameter ``name``."""
@@ -45,4 +51,5 @@ class Draw:
 
     def elsewhere(self, full_name: str, shape: tuple[int, ...], start: float | Uniform) -> Tensor:
         """What another module's parameter of that full name, shape and start begins as, whether or not it exists."""
-        return initial_tensor(self.seed, full_name, tuple(shape), start, self.cut)
+        drawn = initial_tensor(self.seed, full_name, tuple(shape), start, self.cut)
+        return drawn * self.factors[full_name] if full_name in self.factors else drawn
