@@ -446,6 +446,10 @@ class ModelSpec(Document):
             raise ValueError(f"max_positions and dropout belong to the gpt2 backbone, not to {self.backbone}")
         if self.backbone != "nanochat" and self.x0_scalars:
             raise ValueError(f"x0_scalars belong to the nanochat backbone, not to {self.backbone}")
+        if self.x0_scalars and stream.kind != "pre_ln":
+            raise ValueError(f"x0_scalars rescale the pre_ln residual; they exclude the stream {stream.kind}")
+        if self.backbone == "nanochat" and self.smear and self.width < 24:
+            raise ValueError(f"smear's gate reads 24 channels and the model has {self.width}; set smear: false")
         if isinstance(values, TableValues) and values.gate and self.width < 12:
             raise ValueError("the table's gate reads 12 channels; the model is narrower")
         return self
