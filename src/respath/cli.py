@@ -88,7 +88,8 @@ def list_(
         ]
     elif what == "models":
         rows = []
-        for paper, folder in project.folders.items():
+        for paper in project.known:
+            folder = project.folder(paper)
             for size in folder.paper.sizes:
                 for name, variant in folder.variants.items():
                     try:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from respath.accounting.cache_size import cache_bytes, elements_per_token
-from respath.accounting.flops import forward_flops
+from respath.accounting.flops import as_printed, forward_flops, training_flops_per_token
 from respath.accounting.parameters import Parameters, count_parameters
 from respath.config.model import ModelSpec
 from respath.errors import UserError
@@ -22,7 +22,10 @@ SpecLike = ModelSpec | Mapping[str, Any] | str
 
 @dataclasses.dataclass(frozen=True)
 class Flops:
-    """``forward`` is per sequence, ``training_per_token`` three times the forward per token with all logits."""
+    """``forward`` is per sequence, ``training_per_token`` three times the forward per token with all logits.
+
+    The components sum to ``forward``, but for a name that says it is the paper's count.
+    """
 
     forward: int
     training_per_token: int
@@ -32,7 +35,10 @@ class Flops:
 
 @dataclasses.dataclass(frozen=True)
 class KvCache:
-    """``bytes`` are those of bf16 numbers (two each) for the whole batch at full context; the ratio is not rounded."""
+    """``bytes`` are those of bf16 numbers (two each) for the whole batch at full context, token ids (four) included.
+
+    ``elements_per_token`` counts keys and values alone; the ratio is of bytes and not rounded.
+    """
 
     elements_per_token: int | float
     bytes: int
@@ -56,7 +62,13 @@ class Account:
 
 def plain_baseline(spec: ModelSpec) -> ModelSpec:
     """The plain Transformer of the same shape: full key-value heads, own values, Pre-LN, nothing shared."""
-    plain = {"kv_heads": spec.heads, "values": {"kind": "own"}, "stream": {"kind": "pre_ln"}, "sharing": None}
+    plain = {
+        "kv_heads": spec.heads,
+        "values": {"kind": "own"},
+        "stream": {"kind": "pre_ln"},
+        "sharing": None,
+        "attention_residual": None,
+    }
     return resolve_spec(spec, overrides=plain)
 
 
@@ -119,21 +131,20 @@ def account(
 
     components = forward_flops(spec, context, logits, attention)
     forward = sum(components.values())
-    training = 3 * sum(forward_flops(spec, training_context, "all", training_attention).values())
-    elements = elements_per_token(spec)
+    held, plainly = (cache_bytes(one, context, batch, cache=cache) for one in (spec, reference))
     return Account(
         ref=ref,
         shape=_shape(spec, context, batch, logits, attention),
         parameters=parameters,
         flops=Flops(
             forward=forward,
-            training_per_token=training // training_context,
+            training_per_token=training_flops_per_token(spec, training_context, training_attention),
             extra_over_baseline=forward - sum(forward_flops(reference, context, logits, attention).values()),
-            by_component=components,
+            by_component={**components, **as_printed(spec, context)},
         ),
         kv_cache=KvCache(
-            elements_per_token=elements,
-            bytes=cache_bytes(spec, context, batch),
-            ratio_to_baseline=float(Fraction(elements, elements_per_token(reference))),
+            elements_per_token=elements_per_token(spec, context, cache),
+            bytes=held,
+            ratio_to_baseline=float(Fraction(held, plainly)),
         ),
     )

@@ -33,6 +33,7 @@ def measured_kv(spec: ModelSpec, context: int, batch: int = 1, dtype: str = "bfl
     model = build_model(spec, device=device).eval()
     cache = model.new_cache(batch, context, dtype=kind)
     tensors = [*cache.keys.values(), *cache.values.values()]
+    ids_bytes = 0 if cache.ids is None else cache.ids.untyped_storage().nbytes()
     if affordable:
         ids = torch.arange(batch * tokens).view(batch, tokens) % spec.vocab_size
         with torch.no_grad():
@@ -43,7 +44,7 @@ def measured_kv(spec: ModelSpec, context: int, batch: int = 1, dtype: str = "bfl
                     "the prefill did not fill the cache's tensors up to its last token, and only so far"
                 )
     return {
-        "bytes": sum(tensor.untyped_storage().nbytes() for tensor in tensors),
+        "bytes": ids_bytes + sum(tensor.untyped_storage().nbytes() for tensor in tensors),
         "filled": tokens if affordable else 0,
     }
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from respath.config.documents import Document
-from respath.config.run import Corpus, Tokenizer
+from respath.config.run import Corpus, Muon, ParameterGroup, Tokenizer
 
 Overrides = dict[str, Any]
 
@@ -20,6 +20,10 @@ class Size(Document):
     width: int = Field(ge=1)
     heads: int = Field(ge=1)
     ffn_width: int = Field(ge=1)
+    kv_group: int = Field(1, ge=1)
+    """Query heads per key-value head."""
+    recipe: Overrides = {}
+    """Recipe fields of this size; they win over a variant's."""
     inferred: bool = False
     """The paper does not print this shape; the value is our inference (see ``note``)."""
     note: str | None = None
@@ -37,7 +41,7 @@ class PaperRecipe(Document):
     beta2: float
     adam_eps: float
     weight_decay: float
-    grad_clip: float
+    grad_clip: float | None
     context: int
     micro_batch_tokens: int
     """A step is ``micro_batches`` micro-batches (over all GPUs and accumulation) of ``micro_batch_tokens //
@@ -45,6 +49,14 @@ class PaperRecipe(Document):
     micro_batches: int
     precision: Literal["bf16", "fp32", "fp16", "bf16_params"] = "bf16"
     coefficient_weight_decay: float = 0.0
+    optimizer: Literal["adamw", "muon_adamw"] = "adamw"
+    schedule: Literal["cosine", "constant_linear"] = "cosine"
+    warmdown_share: float | None = None
+    groups: dict[str, ParameterGroup] = {}
+    muon: Muon | None = None
+    target_flops: float | None = None
+    """Training FLOPs of every run, in the paper's own count: a variant that costs less per token takes more steps.
+    null: all runs take ``steps``, which are the baseline's otherwise."""
 
 
 class DomainShare(Document):
@@ -52,6 +64,13 @@ class DomainShare(Document):
 
     label: str
     share: float = Field(gt=0, le=1)
+
+
+def _sums_to_one(domains: dict[str, DomainShare] | None) -> dict[str, DomainShare] | None:
+    total = sum(domain.share for domain in domains.values()) if domains else 1
+    if abs(total - 1) > 1e-9:
+        raise ValueError(f"the domain shares sum to {total:g}, not 1")
+    return domains
 
 
 class PaperData(Document):
@@ -64,12 +83,7 @@ class PaperData(Document):
     validation_tokens: int
     shards: int = 1
 
-    @model_validator(mode="after")
-    def _sums_to_one(self):
-        total = sum(domain.share for domain in self.domains.values())
-        if abs(total - 1) > 1e-9:
-            raise ValueError(f"the domain shares sum to {total:g}, not 1")
-        return self
+    _sum = field_validator("domains")(_sums_to_one)
 
 
 class Hardware(Document):
@@ -86,6 +100,8 @@ class AccountingDefaults(Document):
     logits: Literal["all", "last"]
     attention: Literal["causal", "full"]
     baseline: str
+    training_context: int | None = None
+    """Tokens per sequence of training FLOPs; null: ``context``."""
 
 
 class Evaluation(Document):
@@ -265,6 +281,7 @@ class ScaleRecipe(Document):
     """What a scale changes of a recipe; null keeps the paper's value."""
 
     steps: int | None = None
+    """Of every run, or of the baseline where the paper trains for equal FLOPs."""
     lr_factor: float = Field(1.0, gt=0)
     """Peak, final and every overridden learning rate times this factor, so that a grid keeps its ratios."""
     micro_batch_tokens: int | None = None
@@ -282,9 +299,13 @@ class ScaleData(Document):
 
     corpus: str | None = None
     tokenizer: Tokenizer | None = None
+    domains: dict[str, DomainShare] | None = None
+    """The mix of a stand-in whose domains are not the paper's."""
     train_tokens: int | None = None
     validation_tokens: int | None = None
     shards: int | None = None
+
+    _sum = field_validator("domains")(_sums_to_one)
 
 
 class ScaleEvaluation(Document):
@@ -299,6 +320,8 @@ class ScalePaper(Document):
 
     model: Overrides = {}
     sizes: dict[str, Overrides] = {}
+    variants: dict[str, Overrides] = {}
+    """Model fields of single variants, e.g. fewer blocks of a shallower model."""
     recipe: ScaleRecipe = ScaleRecipe()
     data: ScaleData = ScaleData()
     evaluation: ScaleEvaluation = ScaleEvaluation()

@@ -31,6 +31,7 @@ from respath.config.paper import (
 from respath.config.run import (
     Corpus,
     Data,
+    Muon,
     Recipe,
     RunSpec,
     Sample,
@@ -46,6 +47,13 @@ from respath.errors import UserError, did_you_mean
 
 #: Text kept per token of quota: more than any tokenizer here needs, so that the token quota is what stops.
 BYTES_PER_TOKEN = 8
+
+#: What papers print of a backbone and a spec does not spell out.
+PRINTED = {
+    "llama": {"activation": "SwiGLU", "position_embedding": "RoPE"},
+    "gpt2": {"activation": "GELU", "position_embedding": "learned"},
+    "nanochat": {"activation": "ReLU squared", "position_embedding": "RoPE"},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +132,10 @@ class Project:
         corpora = collect(self._document, Corpora, "papers/corpora.yaml")
         self.corpora: dict[str, Corpus] = corpora.corpora if corpora else {}
         known = sorted(p.parent.name for p in (self.root / "papers").glob("*/paper.yaml"))
+        #: The papers whose targets exist; any other folder of papers/ is read when one of its models is asked for.
         self.folders: dict[str, PaperFolder] = {}
+        self._others: dict[str, PaperFolder] = {}
+        self.known = tuple(known)
         for paper in self.config.papers:
             if paper not in known:
                 collect.lines.append(f"{relative('config.yaml')}: papers: {paper!r} is not known{did_you_mean(paper, known)}")
@@ -142,7 +153,7 @@ class Project:
                 f"{did_you_mean(self.config.corpus, self.corpora)}"
             )
         collect.finish()
-        self._cross_check(collect)
+        self._cross_check(collect, self.folders)
         collect.finish()
 
     @classmethod
@@ -196,9 +207,9 @@ class Project:
             path=self.root / base,
         )
 
-    def _cross_check(self, collect: Collector) -> None:
+    def _cross_check(self, collect: Collector, folders: Mapping[str, PaperFolder]) -> None:
         """Names that point to nothing, impossible shapes, missing corpora: everything a schema cannot say."""
-        for paper, folder in self.folders.items():
+        for paper, folder in folders.items():
             base = f"papers/{paper}"
             if folder.paper.data.corpus not in self.corpora:
                 collect.lines.append(
@@ -221,6 +232,12 @@ class Project:
                             f"scales/{scale.id}.yaml: papers.{paper}.sizes: {size!r} is not a size of the paper"
                             f"{did_you_mean(size, folder.paper.sizes)}"
                         )
+                for variant in changes.variants:
+                    if variant not in folder.variants:
+                        collect.lines.append(
+                            f"scales/{scale.id}.yaml: papers.{paper}.variants: {variant!r} is not a variant of the paper"
+                            f"{did_you_mean(variant, folder.variants)}"
+                        )
             baseline = folder.paper.accounting.baseline
             if baseline not in folder.variants:
                 collect.lines.append(
@@ -229,6 +246,8 @@ class Project:
         if collect.lines:
             return
         for artifact in self.artifacts():
+            if artifact.paper not in folders:
+                continue
             where = f"papers/{artifact.paper}/{'tables' if artifact.is_table else 'figures'}.yaml: {artifact.id}"
             for key, request in self._requests(artifact):
                 try:
@@ -237,7 +256,7 @@ class Project:
                 except UserError as error:
                     # A mistake in another file speaks for itself.
                     collect.lines += [line if line.startswith("papers/") else f"{where}.{key}: {line}" for line in error.lines]
-        for paper, folder in self.folders.items():
+        for paper, folder in folders.items():
             # A variant that no table uses is still checked, on the first size that fits it.
             for name in folder.variants:
                 errors = []
@@ -263,10 +282,17 @@ class Project:
         return self.config.seeds or self.scale.seeds
 
     def folder(self, paper: str) -> PaperFolder:
-        """The folder of a paper by id. Raises UserError with did-you-mean."""
-        if paper not in self.folders:
-            raise UserError(f"{paper!r} is not a paper of this project{did_you_mean(paper, self.folders)}")
-        return self.folders[paper]
+        """The folder of a paper by id, chosen in config.yaml or not. Raises UserError with did-you-mean."""
+        if paper in self.folders:
+            return self.folders[paper]
+        if paper not in self._others:
+            if paper not in self.known:
+                raise UserError(f"{paper!r} is not a paper of this project{did_you_mean(paper, self.known)}")
+            self._others[paper] = self._load_paper(paper)
+            collect = Collector()
+            self._cross_check(collect, {paper: self._others[paper]})
+            collect.finish()
+        return self._others[paper]
 
     def artifacts(self, paper: str | None = None) -> list[Artifact]:
         """All tables and figures, in the order of the papers' files."""
@@ -329,17 +355,21 @@ class Project:
         self.parse_ref(f"{paper}/{request.size}/{request.variant}")
         chosen, _ = self.scale_of(paper, scale)
         variant = folder.variants[request.variant]
+        overrides = {**variant.recipe, **folder.paper.sizes[request.size].recipe, **request.recipe}
         spec = RunSpec(
             model=self.model_of(paper, request.size, request.variant, chosen.id),
-            recipe=self.recipe_of(paper, {**variant.recipe, **request.recipe}, request.context, chosen.id),
+            recipe=self.recipe_of(
+                paper, overrides, request.context, chosen.id, size=request.size, variant=request.variant
+            ),
             data=self.data_of(paper, chosen.id),
             seed=seed,
         )
         context = request.context or folder.paper.recipe.context
         name = self._canonical_variant(paper, request, chosen.id)
+        size = self._canonical_size(paper, request, chosen.id)
         length = "" if context == folder.paper.recipe.context else f"-T{context}"
         return Run(
-            id=f"{paper}-{request.size}-{name}{length}-s{seed}-{run_hash(spec)}",
+            id=f"{paper}-{size}-{name}{length}-s{seed}-{run_hash(spec)}",
             spec=spec,
             paper=paper,
             size=request.size,
@@ -365,9 +395,35 @@ class Project:
                     continue  # that variant does not fit this size
         return request.variant
 
-    def recipe_of(self, paper: str, overrides: Overrides, context: int | None = None, scale: str | None = None) -> Recipe:
-        """The recipe at a scale. ``overrides`` and ``context`` are in the paper's terms (its learning rates, its steps)."""
-        return _cached_recipe(self, paper, _freeze(overrides), context, scale or self.config.scale)
+    def _canonical_size(self, paper: str, request: RunRequest, scale: str) -> str:
+        """Sizes of equal shape and recipe, which belong to two of the paper's suites, share runs likewise."""
+        sizes = self.folder(paper).paper.sizes
+        spelled = {"inferred", "note"}
+        shape = sizes[request.size].model_dump(exclude=spelled)
+        for name, other in sizes.items():
+            if name == request.size:
+                break
+            if other.model_dump(exclude=spelled) == shape and self.model_of(
+                paper, name, request.variant, scale
+            ) == self.model_of(paper, request.size, request.variant, scale):
+                return name
+        return request.size
+
+    def recipe_of(
+        self,
+        paper: str,
+        overrides: Overrides,
+        context: int | None = None,
+        scale: str | None = None,
+        *,
+        size: str | None = None,
+        variant: str | None = None,
+    ) -> Recipe:
+        """The recipe at a scale. ``overrides`` and ``context`` are in the paper's terms (its learning rates, its steps).
+
+        ``size`` and ``variant`` say which model is trained; only where the paper fixes training FLOPs do steps depend on it.
+        """
+        return _cached_recipe(self, paper, _freeze(overrides), context, scale or self.config.scale, size, variant)
 
     def data_of(self, paper: str, scale: str | None = None) -> Data:
         """The token data of a paper at a scale."""
@@ -469,8 +525,8 @@ class Project:
     def view_of(self, run: Run) -> dict[str, Any]:
         """A run's spec with the quantities that papers print but specs derive (activation, tokens per step, ...)."""
         view = run.spec.model_dump(mode="json")
-        view["model"] |= {"activation": "SwiGLU", "position_embedding": "RoPE", "dropout": 0.0}
-        view["recipe"] |= {"schedule": "cosine", "tokens_per_step": run.spec.recipe.tokens_per_step}
+        view["model"] |= PRINTED[run.spec.model.backbone]
+        view["recipe"] |= {"tokens_per_step": run.spec.recipe.tokens_per_step}
         view["data"] |= {"tokens": sum(run.spec.data.train_tokens.values())}
         return view
 
@@ -498,10 +554,15 @@ def _cached_model(project: Project, paper: str, size: str, variant: str, scale: 
         "width": shape.width,
         "heads": shape.heads,
         "ffn_width": shape.ffn_width,
+        "kv_group": shape.kv_group,
         **changes.model,
         **changes.sizes.get(size, {}),
         **folder.variants[variant].model,
+        **changes.variants.get(variant, {}),
     }
+    if scale != "paper" and "paper" in project.scales:
+        # What the paper's own shape refuses (8 blocks of 42 layers) is no model of a small scale either.
+        project.model_of(paper, size, variant, "paper")
     group = fields.pop("kv_group", 1)
     heads = fields["heads"]
     if not isinstance(group, int) or group < 1 or (isinstance(heads, int) and heads % group):
@@ -518,8 +579,30 @@ def _cached_model(project: Project, paper: str, size: str, variant: str, scale: 
         raise UserError([f"{line} (size {size}, scale {scale})" for line in lines]) from None
 
 
+def _thaw(value: Any) -> Any:
+    """What ``_freeze`` made of a mapping of plain fields, as a mapping again."""
+    pairs = isinstance(value, tuple) and all(isinstance(item, tuple) and len(item) == 2 for item in value)
+    return {key: _thaw(item) for key, item in value} if pairs and value else value
+
+
+def _flops_per_token(project: Project, paper: str, size: str, variant: str, scale: str, context: int) -> int:
+    """Training FLOPs per token as the paper counts them."""
+    from respath.accounting.flops import training_flops_per_token
+
+    model = project.model_of(paper, size, variant, scale)
+    return training_flops_per_token(model, context, project.accounting_defaults(paper).attention)
+
+
 @functools.cache
-def _cached_recipe(project: Project, paper: str, overrides: tuple, context: int | None, scale: str) -> Recipe:
+def _cached_recipe(
+    project: Project,
+    paper: str,
+    overrides: tuple,
+    context: int | None,
+    scale: str,
+    size: str | None = None,
+    variant: str | None = None,
+) -> Recipe:
     base = project.folder(paper).paper.recipe
     chosen, changes = project.scale_of(paper, scale)
     terms = base.model_dump() | dict(overrides)
@@ -533,6 +616,16 @@ def _cached_recipe(project: Project, paper: str, overrides: tuple, context: int 
     warmup = math.ceil(terms["warmup_steps"] * steps / terms["steps"]) if terms["warmup_steps"] else 0
     length = max(2, (context or terms["context"]) // small.context_divisor)
     tokens = small.micro_batch_tokens or terms["micro_batch_tokens"]
+    batch_sequences = max(1, tokens // length) * (small.micro_batches or terms["micro_batches"])
+    if terms["target_flops"] and size and variant:
+        # Equal FLOPs: a small scale's steps are its baseline's. Warm-up stays as long as the baseline's.
+        cost = _flops_per_token(project, paper, size, variant, scale, length)
+        if small.steps:
+            baseline = project.accounting_defaults(paper).baseline
+            target = small.steps * _flops_per_token(project, paper, size, baseline, scale, length)
+        else:
+            target = terms["target_flops"] / (batch_sequences * length)
+        steps = max(1, round(target / cost))
     fields: dict[str, Any] = {
         "steps": steps,
         "warmup_steps": min(warmup, steps - 1),
@@ -540,10 +633,22 @@ def _cached_recipe(project: Project, paper: str, overrides: tuple, context: int 
         "peak_lr": terms["peak_lr"] * small.lr_factor,
         "final_lr": terms["peak_lr"] * small.lr_factor * terms["final_lr_ratio"],
         **{key: terms[key] for key in ("beta1", "beta2", "adam_eps", "weight_decay", "grad_clip", "coefficient_weight_decay")},
-        "batch_sequences": max(1, tokens // length) * (small.micro_batches or terms["micro_batches"]),
+        "batch_sequences": batch_sequences,
         "context": length,
         "precision": dict(overrides).get("precision") or small.precision or terms["precision"],
     }
+    if terms["optimizer"] != "adamw":
+        groups, muon = _thaw(terms["groups"]), _thaw(terms["muon"])
+        fields |= {"optimizer": terms["optimizer"], "muon": muon}
+        fields["groups"] = {
+            name: group | {"lr": float(f"{group['lr'] * small.lr_factor:.12g}")} for name, group in groups.items()
+        }
+        if muon and steps != terms["steps"] and small.steps:
+            # 400 steps of momentum warm-up would outlast a short run, and its momentum would jump.
+            paper_steps = muon.get("momentum_warmup_steps", Muon().momentum_warmup_steps)
+            fields["muon"] = muon | {"momentum_warmup_steps": math.ceil(paper_steps * steps / terms["steps"])}
+    if terms["schedule"] != "cosine":
+        fields |= {"schedule": terms["schedule"], "warmdown_share": terms["warmdown_share"]}
     # Products such as 6e-4 * 5 carry rounding dust into ids and tables; twelve digits are what anybody means.
     fields = {key: float(f"{value:.12g}") if isinstance(value, float) else value for key, value in fields.items()}
     fields |= {key: [list(item) for item in value] if isinstance(value, tuple) else value for key, value in extra.items()}
@@ -563,9 +668,16 @@ def _cached_data(project: Project, paper: str, scale: str) -> Data:
     _, changes = project.scale_of(paper, scale)
     small = changes.data
     corpus = project.corpora[project.config.corpus or small.corpus or base.corpus]
+    domains = small.domains or base.domains
+    if corpus.domain_field is None and len(domains) > 1:
+        if len(base.domains) > 1:
+            raise UserError(
+                f"corpus {corpus.name}: all its text is one domain, but {paper} mixes {len(base.domains)}; choose another corpus"
+            )
+        domains = base.domains
     total = small.train_tokens or base.train_tokens
     validation = small.validation_tokens or base.validation_tokens
-    quotas = {name: round(total * domain.share) for name, domain in base.domains.items()}
+    quotas = {name: round(total * domain.share) for name, domain in domains.items()}
     return Data(
         sample=Sample(
             corpus=corpus,

@@ -11,14 +11,49 @@ from respath.config.documents import Document
 from respath.config.model import ModelSpec, identity
 from respath.files import canonical_json, content_hash
 
+#: Parameters that AdamW updates beside Muon.
+GROUPS = ("head", "embedding", "tables", "coefficients", "own_coefficients", "smear")
 #: Raised by one when the same fields come to mean another computation: every run id changes with it.
 SPEC_VERSION = 1
 
 
-class Recipe(Document):
-    """How a model is trained (ResFormer Section 4.1, Tables 13 and 14)."""
+class ParameterGroup(Document):
+    """AdamW settings of one kind of parameters, where they are not all alike."""
 
-    optimizer: Literal["adamw"] = "adamw"
+    lr: float = Field(gt=0)
+    """Peak learning rate; it follows the recipe's schedule."""
+    beta1: float = Field(ge=0, lt=1)
+    beta2: float = Field(ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0)
+
+
+class Muon(Document):
+    """Settings of Muon for the matrices of the layers (Bank of Values, Table 8); ``peak_lr`` is their learning rate."""
+
+    momentum_start: float = Field(0.85, ge=0, lt=1)
+    momentum: float = Field(0.97, ge=0, lt=1)
+    momentum_end: float = Field(0.90, ge=0, lt=1)
+    """Nesterov momentum: linear from the first to the second over ``momentum_warmup_steps``, then held, and to the third
+    across the warm-down."""
+    momentum_warmup_steps: int = Field(400, ge=0)
+    beta2: float = Field(0.9, ge=0, lt=1)
+    """Of the second moment per row or column (NorMuon)."""
+    orthogonalisation_steps: int = Field(5, ge=1)
+    """Polar Express iterations."""
+
+
+class Recipe(Document):
+    """How a model is trained (ResFormer Section 4.1, Tables 13 and 14; Bank of Values Table 8; DepthBench Section 2.3)."""
+
+    optimizer: Literal["adamw", "muon_adamw"] = "adamw"
+    """muon_adamw: Muon for the matrices of the layers, AdamW with ``groups`` for all else."""
+    schedule: Literal["cosine", "constant_linear"] = "cosine"
+    """After the warm-up: cosine to ``final_lr``, or constant and then linear to it over the last ``warmdown_share`` of
+    the steps."""
+    warmdown_share: float | None = Field(None, gt=0, le=1)
+    groups: dict[str, ParameterGroup] = {}
+    """muon_adamw: head, embedding, tables, coefficients, own_coefficients (of a layer's own value in a sum), smear."""
+    muon: Muon | None = None
     steps: int = Field(ge=1)
     warmup_steps: int = Field(ge=0)
     start_lr: float = Field(1e-7, ge=0)
@@ -30,7 +65,8 @@ class Recipe(Document):
     beta2: float = Field(0.95, ge=0, lt=1)
     adam_eps: float = Field(1e-8, gt=0)
     weight_decay: float = Field(0.1, ge=0)
-    grad_clip: float = Field(1.0, gt=0)
+    grad_clip: float | None = Field(1.0, gt=0)
+    """Largest norm of the gradient; null does not clip."""
     coefficient_lr_multiplier: float = Field(1.0, gt=0)
     """Coefficients (lambdas) get the schedule times this factor, and this decay."""
     coefficient_weight_decay: float = Field(0.0, ge=0)
@@ -47,6 +83,14 @@ class Recipe(Document):
             raise ValueError(f"warmup_steps {self.warmup_steps} must be smaller than steps {self.steps}")
         if self.final_lr > self.peak_lr:
             raise ValueError(f"final_lr {self.final_lr} is above peak_lr {self.peak_lr}")
+        if (self.schedule == "constant_linear") != (self.warmdown_share is not None):
+            raise ValueError("warmdown_share belongs to schedule constant_linear, which needs it")
+        if (self.optimizer == "muon_adamw") != (self.muon is not None):
+            raise ValueError("muon: belongs to optimizer muon_adamw, which needs it")
+        if bool(self.groups) != (self.optimizer == "muon_adamw"):
+            raise ValueError("groups: belongs to optimizer muon_adamw, which needs it")
+        if unknown := sorted(set(self.groups) - set(GROUPS)):
+            raise ValueError(f"groups {unknown} are not among {', '.join(GROUPS)}")
         return self
 
     @property
@@ -61,7 +105,16 @@ class Recipe(Document):
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
-    """Learning rate of optimizer step ``step`` (0-based): linear warm-up, then cosine to ``final_lr`` at the last step."""
+    """Learning rate of optimizer step ``step`` (0-based).
+
+    cosine: linear warm-up, then cosine to ``final_lr`` at the last step. constant_linear: as nanochat does it, the first step
+    has one share of the warm-up already, and the last step is one short of ``final_lr``.
+    """
+    if recipe.schedule == "constant_linear":
+        if step < recipe.warmup_steps:
+            return recipe.start_lr + (recipe.peak_lr - recipe.start_lr) * (step + 1) / recipe.warmup_steps
+        left = min(1.0, (recipe.steps - step) / max(1, round(recipe.warmdown_share * recipe.steps)))
+        return recipe.final_lr + (recipe.peak_lr - recipe.final_lr) * left
     if step < recipe.warmup_steps:
         return recipe.start_lr + (recipe.peak_lr - recipe.start_lr) * step / recipe.warmup_steps
     span = max(1, recipe.steps - 1 - recipe.warmup_steps)
@@ -72,8 +125,10 @@ def learning_rate(recipe: Recipe, step: int) -> float:
 def summed_learning_rate(recipe: Recipe) -> float:
     """Sum of the schedule: how far a coefficient can move under Adam (facts: 3.30 for the paper's 10,000 steps).
 
-    In closed form: the cosine part is symmetric about its mean, so it sums to that mean per step.
+    Of a cosine in closed form: it is symmetric about its mean, so it sums to that mean per step.
     """
+    if recipe.schedule != "cosine":
+        return math.fsum(learning_rate(recipe, step) for step in range(recipe.steps))
     warmup = recipe.warmup_steps
     linear = warmup * recipe.start_lr + (recipe.peak_lr - recipe.start_lr) * (warmup - 1) / 2 if warmup else 0.0
     cosine = recipe.steps - warmup
