@@ -64,7 +64,8 @@ def document(project: Project, results: Results, paper_id: str, folder: Path) ->
             title=paper.title,
             citation=citation(paper),
             scale=project.scale.id,
-            scale_line=f"Scale {project.scale.id}, seeds {', '.join(map(str, project.seeds))}",
+            scale_line=f"Scale {project.scale.id}"
+            f", seed{'s' * (len(project.seeds) > 1)} {', '.join(map(str, project.seeds))}",
             scale_note=scale_note(project),
             comparable=project.scale.comparable,
             data_note=data.data_note if data.stand_in else "",
