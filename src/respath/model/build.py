@@ -33,9 +33,8 @@ def initialise(model: Transformer, seed: int) -> None:
     }
     with torch.no_grad():
         for prefix, module in _each_module(model):
-            for name, value in module.initial(Draw(seed, prefix, model.spec.init_cut)).items():
-                name = f"{prefix}.{name}"
-                parameters.pop(name).copy_(value * factors.get(name, 1.0))
+            for name, value in module.initial(Draw(seed, prefix, model.spec.init_cut, factors)).items():
+                parameters.pop(f"{prefix}.{name}").copy_(value)
     if parameters:
         raise RuntimeError(f"no initial value for {sorted(parameters)}")
 
@@ -46,9 +45,6 @@ def refuse_what_is_not_computed(spec: ModelSpec) -> None:
     if spec.values.kind not in VALUE_PATHS:
         known = ", ".join(VALUE_PATHS)
         lines.append(f"values.kind: {spec.values.kind!r} is not implemented yet (implemented: {known})")
-    for field in ("attention_residual",):
-        if getattr(spec, field) is not None:
-            lines.append(f"{field}: is not implemented yet; leave it out")
     if lines:
         raise UserError(lines)
 
