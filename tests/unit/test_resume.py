@@ -238,6 +238,7 @@ def test_a_second_trainer_waits_when_told_to_and_then_finds_the_work_done(run, r
     second = run.start(lease_wait_minutes=2)
     assert first.wait() == 0
     assert second.wait() == 0
+    assert "waiting for another trainer" in second.said and "already finished" in second.said
     assert_like(run, reference)
 
 

@@ -42,15 +42,16 @@ class Snapshot:
     state: dict[str, Any] = field(default_factory=dict)
 
 
-def save_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> str:
+def save_tensors(
+    path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None
+) -> str:
     """Write one safetensors file through to the disk; returns its SHA-256. Equal tensors make equal bytes.
 
-    Raises OSError as other writers do (the library has an error of its own).
+    ``metadata``: one entry at most, as the library keeps it in a hash map, whose order differs between processes. Raises OSError as other writers do (the library has an error of its own).
     """
-    # No metadata: the library keeps it in a hash map, whose order changes the bytes from process to process.
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
-        safetensors.torch.save_file(tensors, path)
+        safetensors.torch.save_file(tensors, path, metadata=metadata)
     except SafetensorError as error:
         if number := re.search(r"\(os error (\d+)\)", str(error)):
             raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
@@ -63,12 +64,14 @@ def save_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> str:
     return sha256_file(path)
 
 
-def save_tensors_atomically(path: Path, tensors: dict[str, torch.Tensor]) -> str:
+def save_tensors_atomically(
+    path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None
+) -> str:
     """``save_tensors`` for a single file that must be whole or absent; returns its SHA-256."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     try:
-        digest = save_tensors(part, tensors)
+        digest = save_tensors(part, tensors, metadata)
         os.replace(part, path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -36,7 +36,7 @@ from respath.training.optimizer import (
 from respath.training.planning import StoredPlan, device_name, make_plan, plan_from
 from respath.training.progress import Reporter
 from respath.training.provenance import processor, provenance
-from respath.training.results import DIVERGED, FINISHED, relative_path
+from respath.training.results import DIVERGED, FINISHED, earlier_result, relative_path
 from respath.training.runtime import Runtime
 from respath.training.stopping import Stopped, StopRequest
 from respath.training.world import World, open_world
@@ -82,7 +82,9 @@ class Training:
         self.recipe = spec.recipe
         check_precision(self.recipe.precision, world.device)
         if self.recipe.optimizer != "adamw":
-            raise UserError(f"recipe.optimizer: {self.recipe.optimizer!r} cannot be trained yet; the trainer has adamw")
+            raise UserError(
+                f"recipe.optimizer: {self.recipe.optimizer!r} cannot be trained yet; the trainer has adamw"
+            )
         self.rows = rows_per_rank(self.recipe, world)
         self.loader = Loader(
             job.manifest,
@@ -302,9 +304,9 @@ class Training:
             if stops:
                 saved = self.save()
                 kept = f"with a checkpoint at step {self.step}" if saved else "without a new checkpoint"
-                raise Stopped(
-                    f"{stop or 'another process'}: {self.job.run} stopped {kept} of {steps}; run the same command to go on"
-                )
+                line = f"{stop or 'another process'}: {self.job.run} stopped {kept} of {steps}; run the same command to go on"
+                self.reporter.record(line)
+                raise Stopped([line] if self.world.leads else [])
             if due:
                 self.save()
         return None
@@ -367,6 +369,11 @@ class Training:
 
 
 def _train(job: Job, world: World, lease: Lease | None, stop: StopRequest, reporter: Reporter) -> None:
+    result, _ = earlier_result(job.out, job.spec, job.manifest_sha256)
+    if result is not None:
+        # The trainer that we waited for has done the work.
+        reporter.say(f"{job.run}: already {result['status']}; {job.out}")
+        return
     reporter.open_log(job.checkpoints / "train.log")
     training = Training(job, world, stop, reporter)
     if world.leads:
@@ -380,7 +387,7 @@ def _train(job: Job, world: World, lease: Lease | None, stop: StopRequest, repor
     except torch.OutOfMemoryError:
         raise UserError(
             "--runtime: the GPU's memory is too small for this micro-batch; set a smaller one, e.g. "
-            f"'{{\"micro_batch\": {max(1, training.plan_used.micro_batch // 2)}}}'"
+            "'{\"micro_batch\": 4}'"
         ) from None
     finally:
         training.history.close()
