@@ -7,8 +7,10 @@ import math
 import pytest
 import torch
 
+from respath.accounting.parameters import count_parameters
+from respath.config.model import ModelSpec
 from respath.model import build_model, parameter_roles
-from tests.unit.stream_models import PRE_LN, STREAMS, model
+from tests.unit.stream_models import PRE_LN, SHAPE, STREAMS, model
 
 L, D = 24, 1024
 L24 = {
@@ -48,6 +50,24 @@ def count(stream: dict, **fields) -> int:
 )
 def test_the_24_layer_model_has_the_printed_number_of_parameters(stream, total):
     assert count(stream) == total
+
+
+@pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
+def test_the_closed_form_counts_every_group(stream):
+    spec = ModelSpec(**{**SHAPE, "stream": stream})
+    built = build_model(spec, device="meta")
+    counted, sizes = count_parameters(spec), {name: p.numel() for name, p in built.named_parameters()}
+    assert counted.total == sum(sizes.values()) == sum(counted.by_group.values())
+    groups = {"norm": "norms", "coefficient": "coefficients", "routing": "routing"}
+    for role, group in groups.items():
+        of_role = (name for name, found in parameter_roles(built).items() if found == role)
+        assert counted.by_group.get(group, 0) == sum(sizes[name] for name in of_role)
+
+
+def test_hc_without_transport_has_dead_parameters():
+    spec = ModelSpec(**{**L24, "stream": {"kind": "hc", "transport": False}})
+    counted = count_parameters(spec)
+    assert counted.total - counted.live == 2 * L * (16 + 4 * D)
 
 
 def test_grouped_queries_shrink_modas_projections():

@@ -113,4 +113,5 @@ class HyperConnections(PreLN):
 
     def close(self, state: tuple[Tensor, None]) -> Tensor:
         """The sum of the streams."""
-        return state[0].sum(dim=-2)
+        # Not .sum(-2), whose gradient is one tensor seen m times: the batched products before it would run token by token.
+        return sum(state[0].unbind(dim=-2))

@@ -133,4 +133,4 @@ class ManifoldHyperConnections(HyperConnections):
 
     def close(self, state: tuple[Tensor, None]) -> Tensor:
         """The mean of the streams."""
-        return state[0].mean(dim=-2)
+        return super().close(state) / self.streams
