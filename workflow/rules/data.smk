@@ -33,7 +33,7 @@ rule index_corpus:
         mem_mb=4000,
         runtime=1440,
     shell:
-        "python -m respath.data.documents --corpus {params.corpus:q} --location {params.location:q}"
+        "python -m respath.data.documents --corpus {params.corpus:q} --location={params.location:q}"
         " --out {output:q} > {log:q} 2>&1"
 
 

