@@ -225,6 +225,10 @@ def test_coefficients_stay_in_single_precision_and_tables_do_not_in_a_bf16_model
         (residual("value"), "of"),
         (values("table") | {"sharing": {"every": 2, "values": True}}, "exclude each other"),
         (values("table") | {"stream": {"kind": "moda"}}, "moda"),
+        (
+            values("mix", [3, 4], source=2, cache="post_mix", coefficients={"source": 0.5, "own": 0.5}),
+            "belongs to source: previous",
+        ),
         (values("reuse", [2, 4], source=3), "cannot use the value of layer 3"),
     ],
     ids=str,

@@ -76,6 +76,9 @@ VARIANTS = {
     "reuse-last-third-learnable": values("reuse", learnable=True),
     "reuse-of-layer-2": values("reuse", [4, 6], source=2, learnable=True),
     "mix-with-layer-3": values("mix", [5, 6], source=3, coefficients={"source": 0.5, "own": 0.5}),
+    "mix-adjacent-postmix": values(
+        "mix", "all", source="previous", cache="post_mix", coefficients={"source": 0.5, "own": 0.5}
+    ),
     "mix-adjacent": values("mix", "all", source="previous", coefficients={"source": 1.0, "own": 1.0}),
 }
 
@@ -146,7 +149,7 @@ class ByEquations:
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
         return scores.masked_fill(hidden, -math.inf)
 
-    def value(self, n, h, x0, ids, banked):
+    def value(self, n, h, x0, ids, banked, mixed):
         """(V_n as projected or None, V'_n) of layer ``n``, numbered from 1."""
         spec, path, weight = self.spec, self.spec.values, self.weight
         projection = weight.get(f"layers.{n - 1}.attention.v_proj.weight")
@@ -174,6 +177,8 @@ class ByEquations:
             return None, coefficient("scale") * banked[path.source]
         if path.kind == "mix":
             source = banked[n - 1 if path.source == "previous" else path.source]
+            if path.cache == "post_mix":
+                source = mixed[n - 1].transpose(1, 2).flatten(-2)
             return own, path.coefficients.source * source + path.coefficients.own * own
         return own, own
 
@@ -200,7 +205,7 @@ class ByEquations:
             if spec.sharing is not None and spec.sharing.values and first != n:
                 mixed[n] = mixed[first]
             else:
-                banked[n], value = self.value(n, h, x0, ids, banked)
+                banked[n], value = self.value(n, h, x0, ids, banked, mixed)
                 mixed[n] = self.split(value)
             scores = self.scores(queries[n], keys[n])
             if path.kind == "cross_layer" and n in path.layers:

@@ -190,6 +190,8 @@ class MixValues(Document):
     source: int | Literal["previous"] = 1
     layers: Layers
     coefficients: MixCoefficients
+    cache: Literal["pre_mix", "post_mix"] = "pre_mix"
+    """``previous`` only: V_{n-1} as projected (pre_mix), or as that layer attended over it (post_mix)."""
     rescale: Literal["none", "token", "token_head"] = "none"
     """Give the mix the norm of V_n, per token over all heads, or per token and head (ResFormer, Table 11)."""
 
@@ -399,6 +401,8 @@ class ModelSpec(Document):
         targets = getattr(values, "layers", ())
         own_layer = isinstance(values, ScaledValues | EmbeddingValues | TableValues)
         if isinstance(values, MixValues | ReuseValues) and isinstance(values.source, int):
+            if isinstance(values, MixValues) and values.cache == "post_mix":
+                raise ValueError("values.cache: post_mix belongs to source: previous; another layer's value is added as projected")
             if values.source > self.layers:
                 raise ValueError(f"values.source {values.source} is not a layer of 1..{self.layers}")
             early = [n for n in targets if n <= values.source]

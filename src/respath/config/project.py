@@ -571,6 +571,9 @@ def _cached_model(project: Project, paper: str, size: str, variant: str, scale: 
             f"{size} at scale {scale}"
         )
     fields.setdefault("kv_heads", heads // group)
+    if "ffn_multiple" in fields:
+        # A feed-forward in widths, for variants that leave the size's own.
+        fields["ffn_width"] = fields.pop("ffn_multiple") * fields["width"]
     where = project.folder(paper).path / "variants.yaml"
     try:
         return check(ModelSpec, fields, where, prefix=(variant, "model"))

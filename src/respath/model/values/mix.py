@@ -1,7 +1,7 @@
 """Mixed values: V'_n = lambda_{n,1} V_source + lambda_{n,2} V_n on the target layers.
 
 V_source is the source layer's own projection, never mixed itself, never detached; ``previous`` takes V_{n-1}
-likewise. Identity-ResFormer has constant 1/2 and 1/2, Constant-ResFormer lambda and 1, Learnable-ResFormer
+likewise, or V'_{n-1} with ``cache: post_mix``: then earlier values reach far layers diluted. Identity-ResFormer has constant 1/2 and 1/2, Constant-ResFormer lambda and 1, Learnable-ResFormer
 one pair of free scalars per layer. ResFormer-Plus writes lambda_{n,1} = scale * softmax(logits)_n with one
 shared scale:
 
@@ -37,6 +37,7 @@ class MixedValues(OwnValues):
         super().__init__(spec)
         self.targets = tuple(layer - 1 for layer in spec.values.layers)
         self.origin = None if spec.values.source == "previous" else spec.values.source - 1
+        self.keeps_mixed = spec.values.cache == "post_mix"
         self.rescale, self.head_dim = spec.values.rescale, spec.head_dim
         self.coefficients = coefficients = spec.values.coefficients
         if not coefficients.learnable:
@@ -84,7 +85,7 @@ class MixedValues(OwnValues):
             at = self.targets.index(n)
             value = self.rescaled(combine([source, own], [weights[0][at], weights[1][at]]), own)
         if self.origin is None or n == self.origin:
-            source = own
+            source = value if self.keeps_mixed else own
         return value, (weights, source)
 
     def initial(self, draw) -> dict[str, Tensor]:
