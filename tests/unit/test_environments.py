@@ -1,0 +1,48 @@
+"""One set of versions: the lock, the conda environments of the rules, and what pyproject.toml asks for."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.project_copy import ROOT
+
+
+def locked() -> dict[str, str]:
+    """Package -> exact version of requirements.lock."""
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    pins = [line.split("==") for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(name): version for name, version in pins}
+
+
+def test_the_lock_pins_exact_versions_and_names_each_package_once():
+    lines = [line for line in (ROOT / "requirements.lock").read_text().splitlines() if line and line[0] != "#"]
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.!]*", line) for line in lines)
+    assert len(lines) == len(locked())
+
+
+def test_the_lock_satisfies_what_the_package_asks_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    pins = locked()
+    for text in [*project["dependencies"], *extras["test"], *extras["report"]]:
+        requirement = Requirement(text)
+        if requirement.name == "pip":
+            continue  # every virtual environment brings its own
+        assert canonicalize_name(requirement.name) in pins, text
+        assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)]), text
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "envs").glob("*.yaml")), ids=lambda path: path.stem)
+def test_environments_name_the_locks_versions(path):
+    dependencies = yaml.safe_load(path.read_text())["dependencies"]
+    (pip,) = [entry["pip"] for entry in dependencies if isinstance(entry, dict)]
+    pins = locked()
+    for text in pip:
+        name, version = text.split("==")
+        assert pins[canonicalize_name(name)] == version, text
