@@ -1,9 +1,10 @@
-"""The ``respath`` command: list, show, account, plan, diff."""
+"""The ``respath`` command: list, show, account, plan, diff, export."""
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -15,7 +16,9 @@ from rich.text import Text
 from respath.config.model import identity
 from respath.config.paper import RunRequest
 from respath.config.project import Project, find_root
+from respath.config.run import tokenizer_id
 from respath.errors import WRONG_USE, UserError, did_you_mean, guard
+from respath.files import read_json
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -270,6 +273,52 @@ def diff(
         comparison.show(project, result)
     if check and not comparison.passes(result):
         raise typer.Exit(1)
+
+
+@app.command()
+def export(
+    name: Annotated[str, typer.Argument(metavar="REF|RUN", help="A run id (trained weights), or paper/size/variant (untrained).")],
+    to: Annotated[Path, typer.Option("--to", help="Folder to write.")],
+    as_json: Json = False,
+    scale: Annotated[str | None, typer.Option("--scale", help="Scale of an untrained model (default: paper).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of an untrained model's initial weights (default 0).")] = None,
+) -> None:
+    """Write a model as safetensors and a config: a Hugging Face folder where transformers has its class."""
+    project = _project(scale or "paper") if "/" in name else _project()
+    if to.exists() and not to.is_dir():
+        raise UserError(f"--to {to}: is a file; give a folder")
+    from respath.model.export import export as write
+
+    if "/" in name:
+        from respath.model import build_model
+
+        paper, size, variant = project.parse_ref(name)
+        spec = project.resolve(paper, RunRequest(size=size, variant=variant), seed or 0).spec
+        model, weights = build_model(spec.model, seed=seed or 0), f"untrained, seed {seed or 0}"
+    else:
+        if scale is not None or seed is not None:
+            raise UserError("--scale and --seed are for an untrained model (paper/size/variant); a run has its own")
+        record = project.root / "results" / "runs" / name / "train.json"
+        if not record.is_file():
+            known = sorted(path.parent.name for path in record.parent.parent.glob("*/train.json"))
+            raise UserError(f"{name!r} is no finished run: {record} is missing{did_you_mean(name, known) if known else ''}")
+        from respath.evaluation.weights import load_trained
+
+        model, spec = load_trained(record, project.root / project.config.checkpoints / name)
+        weights = "trained"
+    context = spec.recipe.context
+    tokenizer = project.root / "results" / "tokenizers" / tokenizer_id(spec.data) / "tokenizer.json"
+    meta = tokenizer.with_name("tokenizer.meta.json")
+    end_id = read_json(meta).get("eos_id") if meta.is_file() else None
+    has_tokenizer = weights == "trained" and tokenizer.is_file()
+    result = write(model, to, context=context, tokenizer=tokenizer if has_tokenizer else None, end_id=end_id if has_tokenizer else None)
+    result = {"name": name, "to": str(to), "weights": weights, **result}
+    if as_json:
+        return _print_json(result)
+    kind = "a Hugging Face folder" if result["format"] == "hugging_face" else "safetensors and config"
+    print(f"{to}: {kind}, {result['parameters']:,} parameters ({weights}): {', '.join(result['files'])}")
+    if result["note"]:
+        print(result["note"])
 
 
 @guard
