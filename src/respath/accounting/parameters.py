@@ -137,8 +137,6 @@ def _unused(spec: ModelSpec) -> int:
                 # V_n still feeds layer n + 1.
                 targets -= {n - 1 for n in targets}
             unused += len(targets) * key
-        case specs.TableValues(combine="add", learnable=False, own=0.0):
-            unused += len(targets) * key
         case specs.IdentityMapValues(own=0.0):
             # Attention itself goes unused; layers that share keys may still lend theirs.
             unused += len(targets) * (query + key) + (0 if spec.sharing else len(targets) * key)

@@ -32,7 +32,9 @@ class Assumptions:
         return PEAK_FLOPS[self.device] * self.devices * self.mfu
 
 
-def assumptions(project: Project, scale: str, device: str | None = None, mfu: float | None = None) -> Assumptions:
+def assumptions(
+    project: Project, scale: str, device: str | None = None, mfu: float | None = None
+) -> Assumptions:
     """The machine that a scale is meant for, unless told otherwise. Raises UserError for an unknown device."""
     chosen = device or ("a100" if scale == "paper" else "cpu")
     if chosen not in PEAK_FLOPS:
@@ -82,7 +84,13 @@ def plan(project: Project, targets: list[Artifact], machine: Assumptions) -> dic
         for run in project.trained_runs(artifact):
             costs.setdefault(run.id, _run_cost(project, run, machine))
             ids.append(run.id)
-        rows.append({"target": artifact.target, "title": artifact.definition.title, **_sum([costs[i] for i in ids], machine)})
+        rows.append(
+            {
+                "target": artifact.target,
+                "title": artifact.definition.title,
+                **_sum([costs[i] for i in ids], machine),
+            }
+        )
     stores = {}
     for paper in {artifact.paper for artifact in targets}:
         data = project.data_of(paper)

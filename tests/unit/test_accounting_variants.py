@@ -1,0 +1,89 @@
+"""Closed forms against the real module on the meta device, for every variant of every paper."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from respath.accounting.flops import SUMMED, forward_flops
+from respath.accounting.parameters import count_parameters
+from respath.config.project import Project
+from respath.errors import UserError
+from respath.model import build_model, parameter_roles
+from respath.model.resolve import resolve_spec
+
+PROJECT = Project.find()
+REFS = [(paper, variant) for paper in PROJECT.known for variant in PROJECT.folder(paper).variants]
+NAMES = ["/".join(ref) for ref in REFS]
+
+
+def shapes(paper: str, variant: str, scale: str) -> dict[str, object]:
+    """The variant's spec at every size that fits it, equal shapes once."""
+    fitting = {}
+    for size in PROJECT.folder(paper).paper.sizes:
+        try:
+            spec = PROJECT.model_of(paper, size, variant, scale)
+        except UserError:
+            continue
+        if spec not in fitting.values():
+            fitting[size] = spec
+    return fitting
+
+
+@pytest.mark.parametrize(("paper", "variant"), REFS, ids=NAMES)
+def test_the_module_has_as_many_parameters_as_counted_at_every_size(paper, variant):
+    for size, spec in shapes(paper, variant, "paper").items():
+        model = build_model(spec, device="meta")
+        sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+        counted = count_parameters(spec)
+        assert counted.total == sum(sizes.values()) == sum(counted.by_group.values()), size
+        outside = ("embedding.", "entry.positions.", "head.", "final_norm.")
+        assert counted.backbone == sum(n for name, n in sizes.items() if not name.startswith(outside)), size
+        of_role: dict[str, int] = {}
+        for name, role in parameter_roles(model).items():
+            of_role[role] = of_role.get(role, 0) + sizes[name]
+        for group, role in (
+            ("norms", "norm"),
+            ("coefficients", "coefficient"),
+            ("routing", "routing"),
+            ("tables", "table"),
+            ("smear", "smear"),
+            ("head", "head"),
+        ):
+            assert counted.by_group.get(group, 0) == of_role.get(role, 0), (size, group)
+
+
+@pytest.mark.parametrize(("paper", "variant"), REFS, ids=NAMES)
+def test_the_small_models_are_counted_too_and_fit_where_the_papers_do(paper, variant):
+    fitting = {scale: set(_sizes(paper, variant, scale)) for scale in PROJECT.scales}
+    assert fitting["paper"] == fitting["smoke"] == fitting["mini"] != set()
+
+
+def _sizes(paper: str, variant: str, scale: str):
+    for size in PROJECT.folder(paper).paper.sizes:
+        try:
+            PROJECT.model_of(paper, size, variant, scale)
+        except UserError:
+            continue
+        yield size
+
+
+@pytest.mark.parametrize(("paper", "variant"), REFS, ids=NAMES)
+def test_forward_flops_are_those_of_pytorchs_counter_but_for_sums_term_by_term(paper, variant):
+    spec = next(iter(shapes(paper, variant, "smoke").values()))
+    # PyTorch's counter knows no windows: it counts the whole square.
+    spec, time = resolve_spec(spec, overrides={"windows": None}), 24
+    model = build_model(spec, device="meta")
+    ids = torch.zeros(1, time, dtype=torch.int64, device="meta")
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(ids)
+    components = forward_flops(spec, time, "all", "full")
+    assert counter.get_total_flops() == sum(n for name, n in components.items() if name not in SUMMED)
+
+
+def test_block_attention_residuals_are_refused_where_eight_blocks_do_not_fit():
+    for size, sublayers in (("400M-L42", 84), ("400M-L70", 140)):
+        for scale in PROJECT.scales:
+            with pytest.raises(UserError, match=f"{sublayers} sub-layers do not divide into 8 blocks"):
+                PROJECT.model_of("depthbench", size, "block-attnres", scale)

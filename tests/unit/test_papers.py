@@ -1,0 +1,273 @@
+"""The papers as data: what their folders resolve to, and what must not change when they grow."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from respath.accounting import account
+from respath.config.paper import RunRequest
+from respath.config.project import Project, find_root
+from respath.config.run import learning_rate
+from respath.errors import UserError
+from respath.model import build_model
+
+ROOT = find_root()
+
+
+@pytest.fixture(scope="module")
+def project() -> Project:
+    return Project(ROOT, {"scale": "smoke"})
+
+
+def run_of(project, ref: str, scale: str = "paper", **request):
+    paper, size, variant = ref.split("/")
+    return project.resolve(paper, RunRequest(size=size, variant=variant, **request), 1, scale)
+
+
+# --- identity --------------------------------------------------------------------------------------------------------
+
+
+def test_ids_of_existing_runs_stay_as_they_are(project):
+    run = run_of(project, "resformer/82M/transformer", "smoke")
+    assert run.id == "resformer-82M-transformer-s1-a77780d5"
+
+
+def test_a_shape_of_two_suites_is_one_run(project):
+    both = [run_of(project, f"depthbench/{size}/hc").id for size in ("400M-L24", "fixed-L24")]
+    assert both[0] == both[1] and "400M-L24" in both[0]
+    assert run_of(project, "depthbench/fixed-L16/hc").id != run_of(project, "depthbench/400M-L16/hc").id
+
+
+def test_a_variant_of_equal_model_and_another_recipe_is_another_run(project):
+    plain, low = (run_of(project, f"depthbench/400M-L16/{v}").id for v in ("pre-ln", "pre-ln-bf16-params"))
+    assert plain != low and "bf16-params" in low
+
+
+# --- papers that config.yaml does not choose -------------------------------------------------------------------------
+
+
+def test_models_of_a_paper_that_is_not_chosen_resolve_and_have_no_targets():
+    project = Project(ROOT, {"papers": ["resformer"]})
+    assert project.model_spec("bov/d12/bov").backbone == "nanochat"
+    assert project.model_spec("depthbench/400M-L16/hc", scale="smoke").stream.kind == "hc"
+    assert set(project.folders) == {"resformer"} and {a.paper for a in project.artifacts()} == {"resformer"}
+
+
+def test_a_wrong_paper_is_told_from_all_that_exist(project):
+    with pytest.raises(UserError, match="did you mean.*depthbench"):
+        project.model_spec("depthbnch/400M-L16/hc")
+
+
+def test_the_names_of_the_plan_exist(project):
+    bov = (
+        "baseline scaled-v v1-all v1-every-2 v1-last-third v1-last-third-fixed x0wv-last-third x0wv-last-third-fixed x0wv-every-2 "
+        "v-plus-v1-last-third v-plus-v1-last-third-fixed v-plus-x0wv-last-third v-plus-x0wv-last-third-fixed bov bov-every-layer "
+        "bov-shared bov-fixed v-plus-table v-plus-table-gated"
+    ).split()
+    depthbench = (
+        "pre-ln sandwich-ln lns deepnorm keel hc mhc full-attnres block-attnres moda hc-no-transport mhc-near-uniform "
+        "block-attnres-4 moda-post"
+    ).split()
+    assert set(bov) <= set(project.folder("bov").variants)
+    assert set(depthbench) <= set(project.folder("depthbench").variants)
+    sizes = {f"400M-L{n}" for n in (16, 20, 24, 28, 32, 42, 70)} | {
+        f"fixed-L{n}" for n in (16, 24, 32, 42, 70, 84)
+    }
+    sizes |= {f"200M-L{n}" for n in (12, 18, 24)} | {f"300M-L{n}" for n in (14, 21, 28)}
+    sizes |= {f"500M-L{n}" for n in (17, 26, 34)} | {f"1.6B-L{n}" for n in (28, 40, 54)}
+    assert set(project.folder("depthbench").paper.sizes) == sizes
+    assert set(project.folder("bov").paper.sizes) == {"d12", "d24"}
+
+
+@pytest.mark.parametrize("paper", ["bov", "depthbench"])
+def test_every_arm_of_a_decision_names_a_variant(project, paper):
+    decisions = yaml.safe_load((ROOT / "papers" / paper / "decisions.yaml").read_text(encoding="utf-8"))
+    assert len({decision["id"] for decision in decisions}) == len(decisions)
+    for decision in decisions:
+        assert set(decision) == {"id", "question", "default", "default_arm", "evidence", "arms", "status"}
+        for arm in [decision["default_arm"], *decision["arms"]]:
+            name = arm if isinstance(arm, str) else arm["variant"]
+            assert name in project.folder(paper).variants, (decision["id"], arm)
+
+
+# --- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def test_depthbench_widths_follow_the_papers_rule_at_every_scale(project):
+    for scale in project.scales:
+        for size in project.folder("depthbench").paper.sizes:
+            spec = project.model_of("depthbench", size, "pre-ln", scale)
+            grouped = size.startswith("1.6B")
+            ffn = 3 * spec.width if grouped else -(-8 * spec.width // 48) * 16
+            assert spec.ffn_width == ffn and spec.head_dim % 2 == 0, (scale, size)
+            assert spec.heads // spec.kv_heads == (2 if grouped else 1)
+            assert spec.heads == 16 or scale != "paper"
+
+
+@pytest.mark.parametrize("scale", ["smoke", "mini"])
+def test_small_shapes_keep_block_lengths_and_the_order_of_aspect_ratios(project, scale):
+    for layers in (16, 20, 24, 28, 32):
+        large, small = (
+            project.model_of("depthbench", f"400M-L{layers}", "block-attnres", s) for s in ("paper", scale)
+        )
+        assert large.stream.length == small.stream.length == layers // 4
+    tiers = {}
+    for size in project.folder("depthbench").paper.sizes:
+        large, small = (project.model_of("depthbench", size, "pre-ln", s) for s in ("paper", scale))
+        tiers.setdefault(size.split("-")[0], []).append(
+            (large.width / large.layers, small.width / small.layers)
+        )
+    for pairs in tiers.values():
+        assert [small for _, small in sorted(pairs)] == sorted(small for _, small in pairs)
+
+
+@pytest.mark.parametrize("scale", ["smoke", "mini"])
+def test_small_totals_stay_equal_within_a_suite(project, scale):
+    totals = [
+        account(f"depthbench/400M-L{n}/pre-ln", scale=scale).parameters.total
+        for n in (16, 20, 24, 28, 32, 42, 70)
+    ]
+    assert max(totals) / min(totals) < 1.1
+    backbones = [
+        account(f"depthbench/fixed-L{n}/pre-ln", scale=scale).parameters.backbone
+        for n in (16, 24, 32, 42, 70, 84)
+    ]
+    assert max(backbones) / min(backbones) < 1.21
+
+
+def test_the_fixed_suite_has_equal_backbones_within_three_per_cent(project):
+    for layers in (16, 24, 32, 42, 70, 84):
+        backbone = account(f"depthbench/fixed-L{layers}/pre-ln").parameters.backbone
+        assert round(100 * abs(backbone / 302.43e6 - 1)) <= 3, layers
+
+
+def test_bov_keeps_an_exact_last_third_at_every_scale(project):
+    for scale in project.scales:
+        for size in ("d12", "d24"):
+            spec = project.model_of("bov", size, "bov", scale)
+            assert spec.layers % 3 == 0 and len(spec.values.layers) * 3 == spec.layers
+            assert (
+                spec.width % spec.layers == 0
+                and spec.heads * 2 == spec.layers
+                and spec.ffn_width == 4 * spec.width
+            )
+    paper = {size: project.model_of("bov", size, "bov", "paper").values.layers for size in ("d12", "d24")}
+    assert paper == {"d12": (9, 10, 11, 12), "d24": tuple(range(17, 25))}
+    assert project.model_of("bov", "d12", "x0wv-every-2", "paper").values.layers == (2, 4, 6, 8, 10, 12)
+    assert project.model_of("bov", "d12", "v1-all", "paper").values.layers == tuple(range(2, 13))
+    assert project.model_of("bov", "d12", "bov-every-layer", "paper").values.layers == tuple(range(1, 13))
+
+
+def test_small_windows_keep_their_share_of_the_context(project):
+    for scale in project.scales:
+        run = run_of(project, "bov/d12/baseline", scale)
+        assert run.spec.model.windows.short * 4 == run.spec.recipe.context
+
+
+@pytest.mark.parametrize(
+    "ref", ["bov/d12/bov", "bov/d24/v-plus-table-gated", "depthbench/400M-L70/hc", "depthbench/1.6B-L54/moda"]
+)
+def test_small_models_build(ref):
+    model = build_model(ref, scale="smoke", device="meta")
+    assert model.spec.vocab_size == 1024
+
+
+# --- recipes ---------------------------------------------------------------------------------------------------------
+
+
+def test_learning_rates_of_depthbench_are_the_variants_below_1_6b_and_the_sizes_at_1_6b(project):
+    peak = {
+        v: run_of(project, f"depthbench/400M-L24/{v}").spec.recipe.peak_lr
+        for v in ("pre-ln", "deepnorm", "lns")
+    }
+    assert peak == {"pre-ln": 2e-3, "deepnorm": 1e-3, "lns": 1e-2}
+    assert {run_of(project, f"depthbench/1.6B-L28/{v}").spec.recipe.peak_lr for v in peak} == {5e-4}
+
+
+def test_steps_and_warm_up_of_depthbench_grow_with_the_tier(project):
+    steps = {
+        s: run_of(project, f"depthbench/{s}/pre-ln").spec.recipe
+        for s in ("200M-L24", "300M-L28", "400M-L24", "500M-L34", "1.6B-L28")
+    }
+    assert [r.steps for r in steps.values()] == [3800, 5700, 7600, 9500, 30400]
+    for recipe in steps.values():
+        assert recipe.warmup_steps * 10 == recipe.steps and recipe.tokens_per_step == 2**20
+        assert (
+            learning_rate(recipe, 0) == 0.0 and learning_rate(recipe, recipe.warmup_steps) == recipe.peak_lr
+        )
+
+
+def test_rates_and_decay_of_bov_follow_nanochats_rules(project):
+    """Bank of Values, Table 8: AdamW rates fall with width, all but smear grow with the batch, decay falls with the size."""
+    for size, width, matrices, batch in (("d12", 768, 110_100_480, 2**19), ("d24", 1536, 729_808_896, 2**20)):
+        recipe = run_of(project, f"bov/{size}/baseline").spec.recipe
+        of_batch, of_width = (batch / 2**19) ** 0.5, (width / 768) ** -0.5
+        expected = {
+            "head": 0.008 * of_batch * of_width, "embedding": 0.3 * of_batch * of_width, "tables": 0.15 * of_batch * of_width,
+            "coefficients": 0.5 * of_batch, "own_coefficients": 0.005 * of_batch, "smear": 0.2,
+        }  # fmt: skip
+        assert {name: group.lr for name, group in recipe.groups.items()} == pytest.approx(expected)
+        assert recipe.peak_lr == pytest.approx(0.02 * of_batch)
+        assert recipe.weight_decay == pytest.approx(0.28 * of_batch * 110_100_480 / matrices)
+        assert recipe.tokens_per_step == batch and recipe.grad_clip is None
+    printed = run_of(project, "bov/d24/baseline").spec.recipe
+    assert (
+        f"{printed.peak_lr:.4f} {printed.weight_decay:.4f} {printed.groups['coefficients'].lr:.3f}"
+        == "0.0283 0.0597 0.707"
+    )
+
+
+def test_the_rate_of_bov_warms_up_holds_and_falls_to_five_per_cent(project):
+    recipe = run_of(project, "bov/d12/baseline").spec.recipe
+    rates = [learning_rate(recipe, step) / recipe.peak_lr for step in range(recipe.steps)]
+    assert rates[0] == pytest.approx(1 / 40) and rates[39] == 1.0
+    warmdown = round(0.65 * recipe.steps)
+    assert set(rates[39 : recipe.steps - warmdown + 1]) == {1.0}
+    assert rates[recipe.steps - warmdown + 1] < 1.0
+    assert rates[-1] == pytest.approx(0.05 + 0.95 / warmdown)
+
+
+def test_small_scales_spend_equal_flops_too(project):
+    base = run_of(project, "bov/d12/baseline", "smoke").spec
+    bov = run_of(project, "bov/d12/v1-all", "smoke").spec
+    cost = [
+        account(spec.model, context=spec.recipe.context, attention="full").flops.training_per_token
+        for spec in (base, bov)
+    ]
+    assert base.recipe.steps == 80 and bov.recipe.steps == round(80 * cost[0] / cost[1]) > 80
+    assert base.recipe.muon.momentum_warmup_steps < base.recipe.steps
+
+
+def test_muon_without_its_settings_is_refused(project):
+    with pytest.raises(UserError, match="muon: belongs to optimizer muon_adamw"):
+        run_of(project, "depthbench/400M-L24/pre-ln", recipe={"optimizer": "muon_adamw"})
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
+
+
+def test_one_domain_is_a_whole_mix(project):
+    for paper, corpus, domain in (
+        ("bov", "climbmix", "ClimbMix"),
+        ("depthbench", "fineweb-edu-100bt", "FineWebEdu"),
+    ):
+        data = project.data_of(paper, "paper")
+        assert data.sample.corpus.name == corpus and data.sample.corpus.domain_field is None
+        assert data.weights == {domain: 1.0}
+
+
+@pytest.mark.parametrize("scale", ["smoke", "mini"])
+def test_small_scales_share_one_token_store(project, scale):
+    assert (
+        project.data_of("bov", scale)
+        == project.data_of("depthbench", scale)
+        == project.data_of("resformer", scale)
+    )
+
+
+def test_a_corpus_of_one_domain_replaces_the_stand_ins_mix_and_not_a_papers_own():
+    project = Project(ROOT, {"corpus": "climbmix", "papers": ["bov"]})
+    assert project.data_of("bov", "smoke").weights == {"ClimbMix": 1.0}
+    with pytest.raises(UserError, match="all its text is one domain, but resformer mixes 7"):
+        project.data_of("resformer", "smoke")
