@@ -1,4 +1,4 @@
-"""Every model that a paper's claims and decisions name is one of its variants, and means something at every scale."""
+"""Every model that a paper's claims and decisions name is one of its variants, at every scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding with every value path and attention residual: all ways through the cache give the full pass's logits."""
+"""Decoding with every value path: all ways through the cache give the full pass's logits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Value paths and attention residuals: their equations, the limits in which they coincide, what they refuse."""
+"""Value paths and attention residuals: their equations, where they coincide, what they refuse."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_later_token_leaves_earlier_logits_alone_and_moves_its_own(variant):
     assert (after[:, 5:] - before[:, 5:]).abs().amax(dim=(0, 2)).min() > 1e-6
 
 
-# --- limits ------------------------------------------------------------------------------------------------------------
+# --- limits ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_cross_layer_attention_over_equal_halves_is_plain_attention():
         torch.testing.assert_close(joint, attend(q, k, v, seen, kernel), rtol=0, atol=1e-13)
 
 
-# --- what exists, and what is refused --------------------------------------------------------------------------------------
+# --- what exists, and what is refused ------------------------------------------------------------
 
 
 def test_replaced_projections_do_not_exist_and_tables_have_the_width_of_values():

@@ -1,4 +1,4 @@
-"""Value paths and attention residuals for the tests, small models of them, and a direct evaluation of their equations."""
+"""Small models of every value path and attention residual, and a direct evaluation of their equations."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def copied(source, target, **replaced):
 
 
 class ByEquations:
-    """Logits of the llama backbone, every attention matrix written out, straight from the papers' equations."""
+    """Logits of the llama backbone, attention matrices written out, straight from the papers' equations."""
 
     def __init__(self, model):
         self.spec, self.weight = model.spec, dict(model.named_parameters())

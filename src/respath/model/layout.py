@@ -1,4 +1,4 @@
-"""Where each layer's keys and values come from: which projections exist and what a cache must hold (no torch)."""
+"""Where each layer's keys and values come from: which projections exist, what a cache holds (no torch)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from respath.config.model import CrossLayerValues, EmbeddingValues, ModelSpec, R
 class Layout:
     """For each layer (0-based), the layer whose keys and whose values its attention reads.
 
-    A layer projects keys exactly when it reads its own. It has a W^V when it reads its own values and they are not only
-    rows of a table. The cache holds one tensor per layer that is read, except values that are found again by token id.
+    A layer projects keys exactly when it reads its own. It has a W^V when it reads its own values and they
+    are not only rows of a table. The cache holds one tensor per layer that is read, except values that are
+    found again by token id.
     """
 
     key_home: tuple[int, ...]
@@ -62,7 +63,7 @@ class Layout:
 
 
 def layout(spec: ModelSpec) -> Layout:
-    """Layout of a spec: own keys and values, less what sharing (CLA), reuse (SVFormer) and tables take from elsewhere."""
+    """Layout of a spec: own keys and values, less what sharing, reuse and tables take from elsewhere."""
     keys, values = list(range(spec.layers)), list(range(spec.layers))
     if spec.sharing is not None:
         first_of_group = [n - n % spec.sharing.every for n in range(spec.layers)]

@@ -4,10 +4,10 @@ A value path has three methods. ``carried`` is a tuple of tensors that travels f
 argument; what a path wants to remember it returns, and nothing is kept on the module.
 
 * ``open(origin) -> carried``: before the first layer; ``origin`` holds token ids and normed embedding.
-* ``mix(n, own, carried, x, project) -> (value, carried)``: layer ``n`` (0-based) projected ``own`` and attends
-  over ``value``. ``x`` is its normed input, ``project`` its W^V; ``own`` is None where W^V is not applied to the
-  input, ``project`` where there is no W^V. Not called for layers that read another layer's values; which do
-  what is ``respath.model.layout``.
+* ``mix(n, own, carried, x, project) -> (value, carried)``: layer ``n`` (0-based) projected ``own`` and
+  attends over ``value``. ``x`` is its normed input, ``project`` its W^V; ``own`` is None where W^V is not
+  applied to the input, ``project`` where there is no W^V. Not called for layers that read another layer's
+  values; which do what is ``respath.model.layout``.
 * ``finish(n, attended, own, carried) -> attended``: after attention, on concatenated heads, before the output
   projection.
 

@@ -1,9 +1,11 @@
 """Cross-layer attention: one softmax over [K_n, K_1] that mixes [V_n, V_1], on the target layers.
 
-U_n = softmax(Q_n [K_n, K_1]^T / sqrt(head_dim)) [V_n, V_1]; both halves are causal, and the keys of layer 1 keep the rotary
-embedding of their own tokens, as layer 1's attention sees them. The cache holds nothing more: layer 1's keys and values are
-there already. Costs as much again as the target layers' attention. No parameters; layer 1 is plain.
-Source: ResFormer (arXiv 2410.17897), Section 4.4 and Table 7; positions and mask are our reading, a recorded decision.
+U_n = softmax(Q_n [K_n, K_1]^T / sqrt(head_dim)) [V_n, V_1]; both halves are causal, and the keys of layer 1
+keep the rotary embedding of their own tokens, as layer 1's attention sees them. The cache holds nothing more:
+layer 1's keys and values are there already. Costs as much again as the target layers' attention. No
+parameters; layer 1 is plain.
+Source: ResFormer (arXiv 2410.17897), Section 4.4 and Table 7; positions and mask are our reading, a recorded
+decision.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from respath.model.values.own import OwnValues
 
 
 class CrossLayerValues(OwnValues):
-    """Own values; that a layer's softmax also covers layer 1's keys is a matter of ``respath.model.layout``."""
+    """Own values; whose softmax also covers layer 1's keys is a matter of ``respath.model.layout``."""
 
 
 def attend_jointly(
@@ -30,7 +32,8 @@ def attend_jointly(
 ) -> Tensor:
     """One softmax over several lots of keys and values of the same tokens, each visible as ``seen`` says.
 
-    q (batch, time, heads, head_dim); pairs of k and v, (batch, keys, kv_heads, head_dim) each -> (batch, time, heads, head_dim).
+    q (batch, time, heads, head_dim); pairs of k and v, (batch, keys, kv_heads, head_dim) each
+    -> (batch, time, heads, head_dim).
     """
     keys, values = (torch.cat(parts, dim=1) for parts in zip(*pairs, strict=True))
     mask = seen.dense(q.shape[1], q.device)

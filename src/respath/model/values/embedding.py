@@ -1,14 +1,16 @@
 """Values projected from the embedding: V'_n = source_n x_0 W^V_n (+ own_n V_n) on the target layers.
 
-x_0 (batch, time, width) is the normed embedding of the token, after smear where the backbone smears (nanochat: then it is not
-free of context). The llama backbone norms it without a gain, so that all layers share one x_0; a layer's own gain starts at 1
-and would be the same at the start. W^V_n is the layer's own projection:
+x_0 (batch, time, width) is the normed embedding of the token, after smear where the backbone smears
+(nanochat: then it is not free of context). The llama backbone norms it without a gain, so that all layers
+share one x_0; a layer's own gain starts at 1 and would be the same at the start. W^V_n is the layer's own
+projection:
 
 * ``replace``: it is applied to x_0 and not to the layer's input.
 * ``add``: to both, V_n = x W^V_n being the plain value, with the same matrix.
 
-Parameters (learnable only): ``source``, and with ``add`` also ``own``, (targets,) each. Initialisation: the spec's numbers (the
-paper's learned sum starts at source 0, own 1; its fixed one has 0.5 and 0.5). The cache stores the values as any other.
+Parameters (learnable only): ``source``, and with ``add`` also ``own``, (targets,) each. Initialisation: the
+spec's numbers (the paper's learned sum starts at source 0, own 1; its fixed one has 0.5 and 0.5). The cache
+stores the values as any other.
 Source: Bank of Values (arXiv 2606.02780), Table 1.
 """
 
@@ -60,4 +62,6 @@ class EmbeddingValues(OwnValues):
 
     def initial(self, draw) -> dict[str, Tensor]:
         """The spec's numbers."""
-        return {name: torch.full(parameter.shape, self.start[name]) for name, parameter in self.named_parameters()}
+        return {
+            name: torch.full(parameter.shape, self.start[name]) for name, parameter in self.named_parameters()
+        }

@@ -1,8 +1,9 @@
-"""Identity mapping: U'_n = own U_n + source V_1 on the target layers, as if V_1's attention matrix were the identity.
+"""Identity mapping: U'_n = own U_n + source V_1 on the target layers.
 
-Added on concatenated heads before the output projection, per token: key-value width must equal the width, and decoding needs
-the current token's V_1 only. V_1 is the first layer's raw projection, not detached. Both numbers are constants (0.5 and 0.5: a
-recorded decision, the paper prints none). No parameters; layer 1 is left alone.
+V_1 enters as if its attention matrix were the identity. Added on concatenated heads before the output
+projection, per token: key-value width must equal the width, and decoding needs the current token's V_1 only.
+V_1 is the first layer's raw projection, not detached. Both numbers are constants (0.5 and 0.5: a recorded
+decision, the paper prints none). No parameters; layer 1 is left alone.
 Source: ResFormer (arXiv 2410.17897), Section 4.4 and Table 7.
 """
 

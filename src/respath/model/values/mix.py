@@ -1,9 +1,9 @@
 """Mixed values: V'_n = lambda_{n,1} V_source + lambda_{n,2} V_n on the target layers.
 
 V_source is the source layer's own projection, never mixed itself, never detached; ``previous`` takes V_{n-1}
-likewise, or V'_{n-1} with ``cache: post_mix``: then earlier values reach far layers diluted. Identity-ResFormer has constant 1/2 and 1/2, Constant-ResFormer lambda and 1, Learnable-ResFormer
-one pair of free scalars per layer. ResFormer-Plus writes lambda_{n,1} = scale * softmax(logits)_n with one
-shared scale:
+likewise, or V'_{n-1} with ``cache: post_mix``: then earlier values reach far layers diluted.
+Identity-ResFormer has constant 1/2 and 1/2, Constant-ResFormer lambda and 1, Learnable-ResFormer one pair of
+free scalars per layer. ResFormer-Plus writes lambda_{n,1} = scale * softmax(logits)_n with one shared scale:
 
 * ``softmax_all``: over all N layers; layer 1 is not mixed, its logit only takes mass.
 * ``softmax_targets``: over the target layers.

@@ -1,7 +1,8 @@
 """Scaled values: V'_n = gamma_n V_n with a learned scalar on the target layers.
 
 Parameters: ``scale``, (targets,). Initialisation: 1, so that the model starts as the plain Transformer.
-Source: Bank of Values (arXiv 2606.02780), Table 1, the row that gives the plain value what the other rows' values have.
+Source: Bank of Values (arXiv 2606.02780), Table 1, the row that gives the plain value what the other rows'
+values have.
 """
 
 from __future__ import annotations

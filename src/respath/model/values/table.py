@@ -1,20 +1,23 @@
-"""Values looked up by token id: V'_n[t] = source_n E_n[id_t] (+ own_n V_n[t]) on the target layers (Bank of Values).
+"""Bank of Values: V'_n[t] = source_n E_n[id_t] (+ own_n V_n[t]) on the target layers, looked up by token id.
 
 E_n is (vocab, kv_width), one table per target layer, or one for all (``shared``).
 
-* ``replace``: the layer has no W^V. The values depend on the token id alone, so a cache holds the ids of all tokens, once for
-  the model, and looks the rows up again; source_n is applied to attention's output, which is linear in the values.
+* ``replace``: the layer has no W^V. The values depend on the token id alone, so a cache holds the ids of all
+  tokens, once for the model, and looks the rows up again; source_n is applied to attention's output, which is
+  linear in the values.
 * ``add``: beside the layer's own value; the sum is cached as any other value.
-* ``gate``: 3 sigmoid(w_n x[0:12]) per token and key-value head in the place of source_n, x the layer's normed input and w_n
-  (kv_heads, 12). With ``replace`` the gated rows are cached, for a gate depends on context.
+* ``gate``: 3 sigmoid(w_n x[0:12]) per token and key-value head in the place of source_n, x the layer's normed
+  input and w_n (kv_heads, 12). With ``replace`` the gated rows are cached, for a gate depends on context.
 
-Parameters: ``tables.{j}`` (vocab, kv_width), role table; learnable: ``source``, and with ``add`` also ``own``, (targets,) each;
-gate: ``gates.{j}`` (kv_heads, 12), role matrix.
-Initialisation. Tables, ``aligned``: row t is the layer's initial W^V applied to the RMS-normed initial embedding of token t,
-whether or not that W^V exists, so that the model starts as the one with values x_0 W^V of equal seed (without smear); a shared
-table starts from its first target layer. ``uniform``: on +-sqrt(3 / width). Coefficients: the spec's numbers (the paper's
-scale starts at 1, its learned sum at source 0, own 1). Gates: uniform on [0, 0.02], so that a gate starts near 1.5.
-Source: Bank of Values (arXiv 2606.02780), Sections 3 and 4, Table 1 and Figure 5; the gated sum is nanochat's.
+Parameters: ``tables.{j}`` (vocab, kv_width), role table; learnable: ``source``, and with ``add`` also
+``own``, (targets,) each; gate: ``gates.{j}`` (kv_heads, 12), role matrix.
+Initialisation. Tables, ``aligned``: row t is the layer's initial W^V applied to the RMS-normed initial
+embedding of token t, whether or not that W^V exists, so that the model starts as the one with values x_0 W^V
+of equal seed (without smear); a shared table starts from its first target layer. ``uniform``: within
+sqrt(3 / width). Coefficients: the spec's numbers (the paper's scale starts at 1, its learned sum at source 0,
+own 1). Gates: uniform on [0, 0.02], so that a gate starts near 1.5.
+Source: Bank of Values (arXiv 2606.02780), Sections 3 and 4, Table 1 and Figure 5; the gated sum is
+nanochat's.
 """
 
 from __future__ import annotations
@@ -90,7 +93,8 @@ class TableValues(OwnValues):
     ) -> tuple[Tensor, tuple]:
         """Rows and own value on target layers, the own value elsewhere.
 
-        Rows that are looked up again while decoding: of all tokens that attention sees, (batch, keys, kv_width).
+        Rows that are looked up again while decoding are those of all tokens that attention sees,
+        (batch, keys, kv_width).
         """
         if n not in self.targets:
             return own, carried
@@ -149,7 +153,10 @@ def initial_projection(spec: ModelSpec, draw: Draw, n: int) -> Tensor:
 
 
 def aligned(embedding: Tensor, projection: Tensor, eps: float) -> Tensor:
-    """rmsnorm(embedding) projection^T in fp64, some rows at a time. (vocab, width), (kv_width, width) -> (vocab, kv_width)."""
+    """rmsnorm(embedding) projection^T in fp64, some rows at a time.
+
+    (vocab, width), (kv_width, width) -> (vocab, kv_width).
+    """
     wide = projection.double().mT
     parts = embedding.split(ROWS_AT_ONCE)
     return torch.cat([F.rms_norm(part.double(), part.shape[-1:], eps=eps) @ wide for part in parts])
