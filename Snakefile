@@ -12,11 +12,11 @@ include: "workflow/rules/common.smk"
 
 
 rule all:
+    default_target: True
     "Every table, figure and page of every paper at this scale."
     input:
         [rendered(artifact) for artifact in PROJECT.artifacts()],
         expand("reports/out/{scale}/{paper}/index.html", scale=SCALE, paper=PAPERS),
-    default_target: True
 
 
 include: "workflow/rules/data.smk"

@@ -5,8 +5,6 @@ rule account:
     "Parameters, FLOPs and KV bytes of every model that a paper's tables and claims name."
     output:
         "results/accounts/{paper}-{scale}.json",
-    params:
-        definition=lambda w: fingerprint(w.paper, "src/respath/accounting", "src/respath/config"),
     log:
         "logs/account/{paper}-{scale}.log",
     conda:
@@ -14,6 +12,8 @@ rule account:
     resources:
         mem_mb=1000,
         runtime=10,
+    params:
+        definition=lambda w: fingerprint(w.paper, "src/respath/accounting", "src/respath/config"),
     shell:
         "python -m respath.accounting.stage --paper {wildcards.paper:q} --scale {wildcards.scale:q}"
         " --out {output:q} > {log:q} 2>&1"
@@ -23,8 +23,6 @@ rule measure_kv:
     "Bytes of the real cache object after a prefill, beside the formula."
     output:
         "results/kv/{paper}.json",
-    params:
-        definition=lambda w: fingerprint(w.paper, "src/respath/accounting", "src/respath/model", scales=("paper",)),
     log:
         "logs/measure_kv/{paper}.log",
     conda:
@@ -32,5 +30,9 @@ rule measure_kv:
     resources:
         mem_mb=4000,
         runtime=30,
+    params:
+        definition=lambda w: fingerprint(
+            w.paper, "src/respath/accounting", "src/respath/model", scales=("paper",)
+        ),
     shell:
         "python -m respath.accounting.kv --paper {wildcards.paper:q} --out {output:q} > {log:q} 2>&1"

@@ -1,7 +1,6 @@
 # The project read once at parse time, and the input functions of the rules. No torch here: a dry run stays under 2 s.
 import functools
 import hashlib
-import os
 import re
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
+from respath import jobs
 from respath.config.model import identity
 from respath.config.project import Project
 from respath.config.run import sample_id, tokenizer_id, tokens_id
@@ -36,15 +36,8 @@ def tell(text):
     print(text, file=sys.stderr)
 
 
-def export_environment():
-    """Jobs find our sources, and the Python that runs Snakemake; an environment activated for a job still comes first."""
-    sources = f"{workflow.basedir}/src"
-    os.environ["PYTHONPATH"] = os.pathsep.join([sources, *filter(None, [os.environ.get("PYTHONPATH")])])
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    os.environ["RESPATH_ROOT"] = str(workflow.basedir)
-
-
-export_environment()
+# Jobs find our sources, and the Python that runs Snakemake; an environment activated for a job still comes first.
+jobs.export_environment(Path(workflow.basedir))
 
 PROJECT = read_project()
 SCALE = PROJECT.config.scale
@@ -60,12 +53,15 @@ CHECKPOINTS = PROJECT.config.checkpoints
 RUNTIME = canonical_json(PROJECT.config.runtime.model_dump())
 CONFIG = canonical_json(PROJECT.config.model_dump(mode="json"))
 THREADS = PROJECT.config.runtime.threads
+#: Code that decides how tables, figures and pages look.
+REPORT_CODE = ("src/respath/reporting", "src/respath/comparison", "reports/templates")
 #: What `make demo` shows: one trained table, its neighbours, and everything that needs no training.
 DEMO = [
     f"resformer_{name}"
     for name in ("table3", "curves3", "downstream3", "table12", "table13", "table14", "kv")
     if "resformer" in PAPERS
 ]
+
 
 def either(names):
     """A wildcard pattern of known names (of none: a pattern that matches nothing)."""
@@ -94,12 +90,13 @@ def fingerprint(paper, *folders, scales=("paper", SCALE)):
 
     A parameter, not inputs: an edit renders again, and a dry run still shows what a table is made of.
     """
-    files = definition_files(paper) + [f"scales/{scale}.yaml" for scale in scales]
+    files = [*definition_files(paper), *(f"scales/{scale}.yaml" for scale in scales)]
     files += sorted(str(path) for folder in folders for path in Path(folder).rglob("*") if path.is_file())
     digest = hashlib.sha256()
     for name in files:
         if "__pycache__" not in name:
-            digest.update(name.encode() + b"\0" + Path(name).read_bytes())
+            digest.update(name.encode())
+            digest.update(Path(name).read_bytes())
     return digest.hexdigest()[:12]
 
 
@@ -151,6 +148,11 @@ def results_of(artifact):
     return files
 
 
+def artifact_of(w):
+    """The artifact behind a report path."""
+    return PROJECT.artifact(f"{w.paper}_{w.get('table') or w.get('figure')}")
+
+
 def rendered(artifact):
     """The files of a table (CSV, LaTeX, Markdown) or of a figure (CSV, PDF, PNG)."""
     endings = ("csv", "tex", "md") if artifact.is_table else ("csv", "pdf", "png")
@@ -161,9 +163,8 @@ def definition_files(paper):
     """The paper's own files that decide how its tables look."""
     folder = Path("papers") / paper
     names = ("paper", "variants", "tables", "figures", "claims", "decisions")
-    return [str(path) for name in names if (path := folder / f"{name}.yaml").exists()] + sorted(
-        map(str, (folder / "reported").glob("*.yaml"))
-    )
+    present = [str(path) for name in names if (path := folder / f"{name}.yaml").exists()]
+    return [*present, *sorted(map(str, (folder / "reported").glob("*.yaml")))]
 
 
 def banner():

@@ -7,9 +7,9 @@ rule fetch:
         "results/corpus/{corpus}/{source}/source.json",
     log:
         "logs/fetch/{corpus}/{source}.log",
+    retries: 1
     conda:
         "../../envs/data.yaml"
-    retries: 1
     resources:
         mem_mb=2000,
         runtime=60,
@@ -22,9 +22,6 @@ rule index_corpus:
     "List the files of a local corpus, or download a hub corpus at its pinned revision (resumable)."
     output:
         "results/corpus/{corpus}/files/source.json",
-    params:
-        corpus=lambda w: canonical_json(identity(CORPORA[w.corpus])),
-        location=lambda w: PROJECT.config.locations.get(w.corpus, ""),
     log:
         "logs/index_corpus/{corpus}.log",
     conda:
@@ -32,6 +29,9 @@ rule index_corpus:
     resources:
         mem_mb=4000,
         runtime=1440,
+    params:
+        corpus=lambda w: canonical_json(identity(CORPORA[w.corpus])),
+        location=lambda w: PROJECT.config.locations.get(w.corpus, ""),
     shell:
         "python -m respath.data.documents --corpus {params.corpus:q} --location={params.location:q}"
         " --out {output:q} > {log:q} 2>&1"
@@ -43,8 +43,6 @@ rule sample:
         sources=lambda w: ancient(sources_of(w.sample)),
     output:
         "results/samples/{sample}/sample.json",
-    params:
-        spec=lambda w: canonical_json(identity(SAMPLES[w.sample])),
     log:
         "logs/sample/{sample}.log",
     benchmark:
@@ -54,6 +52,8 @@ rule sample:
     resources:
         mem_mb=4000,
         runtime=240,
+    params:
+        spec=lambda w: canonical_json(identity(SAMPLES[w.sample])),
     shell:
         "python -m respath.data.sample --spec {params.spec:q} --sources {input.sources:q}"
         " --out {output:q} > {log:q} 2>&1"
@@ -65,8 +65,6 @@ rule tokenizer:
         sample=lambda w: ancient(f"results/samples/{sample_id(TOKENIZERS[w.tokenizer].sample)}/sample.json"),
     output:
         "results/tokenizers/{tokenizer}/tokenizer.json",
-    params:
-        spec=lambda w: canonical_json(identity(TOKENIZERS[w.tokenizer].tokenizer)),
     log:
         "logs/tokenizer/{tokenizer}.log",
     conda:
@@ -75,6 +73,8 @@ rule tokenizer:
     resources:
         mem_mb=4000,
         runtime=60,
+    params:
+        spec=lambda w: canonical_json(identity(TOKENIZERS[w.tokenizer].tokenizer)),
     shell:
         "RAYON_NUM_THREADS={threads} python -m respath.data.tokenizer --spec {params.spec:q} --sample {input.sample:q}"
         " --out {output:q} > {log:q} 2>&1"
@@ -88,9 +88,6 @@ rule tokenize:
     output:
         json="results/tokens/{tokens}/{split}/{domain}.{shard}.json",
         bin="results/tokens/{tokens}/{split}/{domain}.{shard}.bin",
-    params:
-        spec=lambda w: canonical_json(identity(DATA[w.tokens])),
-        shard=lambda w: int(w.shard),
     log:
         "logs/tokenize/{tokens}/{split}-{domain}-{shard}.log",
     benchmark:
@@ -100,6 +97,9 @@ rule tokenize:
     resources:
         mem_mb=2000,
         runtime=240,
+    params:
+        spec=lambda w: canonical_json(identity(DATA[w.tokens])),
+        shard=lambda w: int(w.shard),
     shell:
         "RAYON_NUM_THREADS={threads} python -m respath.data.tokenize --spec {params.spec:q} --sample {input.sample:q}"
         " --tokenizer {input.tokenizer:q} --split {wildcards.split} --domain {wildcards.domain:q}"
@@ -115,8 +115,6 @@ rule manifest:
         sources=lambda w: ancient(sources_of(sample_id(DATA[w.tokens].sample))),
     output:
         "results/tokens/{tokens}/manifest.json",
-    params:
-        spec=lambda w: canonical_json(identity(DATA[w.tokens])),
     log:
         "logs/manifest/{tokens}.log",
     conda:
@@ -124,6 +122,8 @@ rule manifest:
     resources:
         mem_mb=2000,
         runtime=60,
+    params:
+        spec=lambda w: canonical_json(identity(DATA[w.tokens])),
     shell:
         "python -m respath.data.manifest --spec {params.spec:q} --shards {input.shards:q} --sample {input.sample:q}"
         " --tokenizer {input.tokenizer:q} --sources {input.sources:q} --out {output:q} > {log:q} 2>&1"

@@ -5,18 +5,18 @@ rule eval_items:
     "Collect the evaluation items of a paper, each task's file with its hash."
     output:
         "results/eval_items/{paper}/items.json",
+    log:
+        "logs/eval_items/{paper}.log",
+    retries: 1
+    conda:
+        "../../envs/evaluate.yaml"
+    resources:
+        mem_mb=4000,
+        runtime=60,
     params:
         source=PROJECT.config.items,
         location=PROJECT.config.items_location or "",
         tasks=lambda w: " ".join(PROJECT.evaluation_of(w.paper).tasks),
-    log:
-        "logs/eval_items/{paper}.log",
-    conda:
-        "../../envs/evaluate.yaml"
-    retries: 1
-    resources:
-        mem_mb=4000,
-        runtime=60,
     shell:
         "python -m respath.evaluation.items --suite {wildcards.paper:q} --tasks {params.tasks}"
         " --source {params.source:q} --location={params.location:q} --out {output:q} > {log:q} 2>&1"
@@ -29,8 +29,6 @@ rule evaluate_loss:
         tokens=lambda w: ancient(manifest_of(w.run)),
     output:
         "results/evals/{run}/loss.json",
-    params:
-        sequences=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).loss_sequences,
     log:
         "logs/evaluate_loss/{run}.log",
     benchmark:
@@ -42,6 +40,8 @@ rule evaluate_loss:
         mem_mb=8000,
         runtime=240,
         checkpoints=CHECKPOINTS,
+    params:
+        sequences=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).loss_sequences,
     shell:
         "python -m respath.evaluation.loss --train {input.train:q} --tokens {input.tokens:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --sequences {params.sequences}"
@@ -56,8 +56,6 @@ rule evaluate_lm:
         tokenizer=lambda w: ancient(tokenizer_of(w.run)),
     output:
         "results/evals/{run}/lm.json",
-    params:
-        limit=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).limit or "none",
     log:
         "logs/evaluate_lm/{run}.log",
     benchmark:
@@ -69,6 +67,8 @@ rule evaluate_lm:
         mem_mb=8000,
         runtime=480,
         checkpoints=CHECKPOINTS,
+    params:
+        limit=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).limit or "none",
     shell:
         "python -m respath.evaluation.lm --train {input.train:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --tokenizer {input.tokenizer:q}"

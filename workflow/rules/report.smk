@@ -1,14 +1,6 @@
 # Tables, figures, pages, and the comparison with the printed numbers. Nothing here starts a training by itself.
 
 
-REPORT_CODE = ("src/respath/reporting", "src/respath/comparison", "reports/templates")
-
-
-def artifact_of(w):
-    """The artifact behind a report path."""
-    return PROJECT.artifact(f"{w.paper}_{w.get('table') or w.get('figure')}")
-
-
 rule table:
     "Render one table as CSV, LaTeX and Markdown, each cell beside the printed one."
     input:
@@ -22,15 +14,15 @@ rule table:
         ),
         tex="reports/out/{scale}/{paper}/{table}.tex",
         md="reports/out/{scale}/{paper}/{table}.md",
+    log:
+        "logs/table/{scale}-{paper}-{table}.log",
+    localrule: True
+    conda:
+        "../../envs/report.yaml"
     params:
         config=CONFIG,
         out=subpath(output.csv, parent=True),
         definition=lambda w: fingerprint(w.paper, *REPORT_CODE),
-    log:
-        "logs/table/{scale}-{paper}-{table}.log",
-    conda:
-        "../../envs/report.yaml"
-    localrule: True
     shell:
         "python -m respath.reporting.table --target {wildcards.paper}_{wildcards.table} --config {params.config:q}"
         " --out-dir {params.out:q} > {log:q} 2>&1"
@@ -49,10 +41,6 @@ rule figure:
             category="{paper}",
             labels={"artifact": "{figure}", "scale": "{scale}"},
         ),
-    params:
-        config=CONFIG,
-        out=subpath(output.csv, parent=True),
-        definition=lambda w: fingerprint(w.paper, *REPORT_CODE),
     log:
         "logs/figure/{scale}-{paper}-{figure}.log",
     conda:
@@ -60,6 +48,10 @@ rule figure:
     resources:
         mem_mb=2000,
         runtime=10,
+    params:
+        config=CONFIG,
+        out=subpath(output.csv, parent=True),
+        definition=lambda w: fingerprint(w.paper, *REPORT_CODE),
     shell:
         "python -m respath.reporting.figure --target {wildcards.paper}_{wildcards.figure} --config {params.config:q}"
         " --out-dir {params.out:q} > {log:q} 2>&1"
@@ -71,14 +63,14 @@ rule page:
         lambda w: [f for a in PROJECT.artifacts(w.paper) for f in rendered(a)],
     output:
         report("reports/out/{scale}/{paper}/index.html", caption="../report/page.rst", category="{paper}"),
+    log:
+        "logs/page/{scale}-{paper}.log",
+    localrule: True
+    conda:
+        "../../envs/report.yaml"
     params:
         config=CONFIG,
         definition=lambda w: fingerprint(w.paper, *REPORT_CODE),
-    log:
-        "logs/page/{scale}-{paper}.log",
-    conda:
-        "../../envs/report.yaml"
-    localrule: True
     shell:
         "python -m respath.reporting.page --paper {wildcards.paper:q} --config {params.config:q}"
         " --out {output:q} > {log:q} 2>&1"
@@ -89,81 +81,83 @@ for artifact in PROJECT.artifacts():
     rule:
         name:
             artifact.target
-        localrule: True
         input:
             rendered(artifact),
+        localrule: True
 
-    workflow.get_rule(artifact.target).docstring = f"{artifact.definition.title} (Section {artifact.definition.section})."
+    workflow.get_rule(artifact.target).docstring = (
+        f"{artifact.definition.title} (Section {artifact.definition.section})."
+    )
 
 
 rule demo:
-    "ResFormer Table 3 and everything around it, from raw text to checked cells."
-    localrule: True
     input:
         [rendered(PROJECT.artifact(target)) for target in DEMO],
+    "ResFormer Table 3 and everything around it, from raw text to checked cells."
+    localrule: True
 
 
 rule pdf:
-    "One PDF per paper with all its tables and figures (needs latexmk or tectonic)."
-    localrule: True
     input:
         rendered=[f for artifact in PROJECT.artifacts() for f in rendered(artifact)],
+    log:
+        f"logs/pdf/{SCALE}.log",
+    "One PDF per paper with all its tables and figures (needs latexmk or tectonic)."
+    localrule: True
+    conda:
+        "../../envs/report.yaml"
     params:
         config=CONFIG,
         papers=PAPERS,
-    log:
-        f"logs/pdf/{SCALE}.log",
-    conda:
-        "../../envs/report.yaml"
     shell:
         "for paper in {params.papers:q}; do python -m respath.reporting.pdf --paper $paper --config {params.config:q};"
         " done 2>&1 | tee {log:q}"
 
 
 rule plan:
-    "Runs needed and done, tokens, FLOPs, hours and disk per table, before spending anything."
-    localrule: True
-    params:
-        scale=SCALE,
     log:
         "logs/plan.log",
+    "Runs needed and done, tokens, FLOPs, hours and disk per table, before spending anything."
+    localrule: True
     conda:
         "../../envs/report.yaml"
+    params:
+        scale=SCALE,
     shell:
         "python -m respath.cli plan --scale {params.scale:q} 2>&1 | tee {log:q}"
 
 
 rule diff:
-    "Regenerated against printed numbers, cell by cell, from the results that exist."
-    localrule: True
     input:
         accounts=expand("results/accounts/{paper}-{scale}.json", paper=PAPERS, scale=SCALE),
         kv=expand("results/kv/{paper}.json", paper=PAPERS),
+    log:
+        "logs/diff.log",
+    "Regenerated against printed numbers, cell by cell, from the results that exist."
+    localrule: True
+    conda:
+        "../../envs/report.yaml"
     params:
         config=CONFIG,
         out=f"reports/out/{SCALE}",
-    log:
-        "logs/diff.log",
-    conda:
-        "../../envs/report.yaml"
     shell:
         "python -m respath.comparison --config {params.config:q} --out-json {params.out:q}/diff.json"
         " --out-md {params.out:q}/diff.md 2>&1 | tee {log:q}"
 
 
 rule check:
-    "Like diff, but fails when a comparable cell is off or a claim is contradicted."
-    localrule: True
     input:
         accounts=expand("results/accounts/{paper}-{scale}.json", paper=PAPERS, scale=SCALE),
         kv=expand("results/kv/{paper}.json", paper=PAPERS),
+    log:
+        "logs/check.log",
+    "Like diff, but fails when a comparable cell is off or a claim is contradicted."
+    localrule: True
+    conda:
+        "../../envs/report.yaml"
     params:
         config=CONFIG,
         out=f"reports/out/{SCALE}",
-    log:
-        "logs/check.log",
-    conda:
-        "../../envs/report.yaml"
     shell:
         "python -m respath.comparison --check --config {params.config:q} --out-json {params.out:q}/diff.json"
         " --out-md {params.out:q}/diff.md 2>&1 | tee {log:q}"

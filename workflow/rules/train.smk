@@ -7,8 +7,6 @@ rule train:
         tokens=lambda w: ancient(manifest_of(w.run)),
     output:
         "results/runs/{run}/train.json",
-    params:
-        spec=lambda w: RUNS[w.run].text,
     log:
         "logs/train/{run}.log",
     benchmark:
@@ -21,6 +19,8 @@ rule train:
         runtime=2880,
         runtime_options=RUNTIME,
         checkpoints=CHECKPOINTS,
+    params:
+        spec=lambda w: RUNS[w.run].text,
     shell:
         "python -m respath.training --spec {params.spec:q} --tokens {input.tokens:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --runtime {resources.runtime_options:q}"
@@ -28,13 +28,13 @@ rule train:
 
 
 rule clean_checkpoints:
-    "Delete the intermediate checkpoints of finished runs (final weights stay)."
-    localrule: True
-    params:
-        checkpoints=CHECKPOINTS,
     log:
         "logs/clean_checkpoints.log",
+    "Delete the intermediate checkpoints of finished runs (final weights stay)."
+    localrule: True
     conda:
         "../../envs/train.yaml"
+    params:
+        checkpoints=CHECKPOINTS,
     shell:
         "python -m respath.training.clean --checkpoints {params.checkpoints:q} --runs results/runs 2>&1 | tee {log:q}"
