@@ -21,7 +21,18 @@ WITH_WINDOWS = {
     "nanochat-table": values("table", "all", learnable=True) | WINDOWED | {"backbone": "nanochat"},
     "nanochat-embedding": values("embedding", "every-2") | WINDOWED | {"backbone": "nanochat"},
 }
-CASES = {**VARIANTS, **{f"windows-{name}": overrides for name, overrides in WITH_WINDOWS.items()}}
+BACKBONES = {"gpt2": {"backbone": "gpt2", "max_positions": 16}, "nanochat": {"backbone": "nanochat"}}
+ON_BACKBONES = {
+    f"{backbone}-{name}": VARIANTS[name] | overrides
+    for backbone, overrides in BACKBONES.items()
+    for name in ("embedding-added-learnable", "table-learnable", "identity-map", "cross-layer")
+    + ("query-residual", "key-residual", "attention-residual")
+}
+CASES = {
+    **VARIANTS,
+    **{f"windows-{name}": overrides for name, overrides in WITH_WINDOWS.items()},
+    **ON_BACKBONES,
+}
 
 
 def model_of(case: str, **fields):

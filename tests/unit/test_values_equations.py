@@ -204,6 +204,12 @@ def test_coefficients_stay_in_single_precision_and_tables_do_not_in_a_bf16_model
     assert model(some_ids()).dtype == torch.bfloat16
 
 
+def test_every_second_layer_of_an_odd_number_leaves_the_source_of_v1_out():
+    assert spec_of(values("reuse", "every-2"), layers=5).values.layers == (3, 5)
+    assert spec_of(values("table", "every-2"), layers=5).values.layers == (1, 3, 5)
+    assert spec_of(values("reuse", "every-2")).values.layers == (2, 4, 6)
+
+
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [

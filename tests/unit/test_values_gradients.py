@@ -201,3 +201,18 @@ def test_equal_seeds_give_every_variant_the_plain_transformers_weights():
         same = [name for name in plain if name in state and state[name].shape == plain[name].shape]
         assert len(same) >= 6 * 6, variant
         assert all(torch.equal(state[name], plain[name]) for name in same), variant
+
+
+def test_the_low_precision_sum_has_the_gradients_of_the_same_sum_in_fp32():
+    from respath.model.combine import combine
+
+    generator = torch.Generator().manual_seed(8)
+    terms = [torch.randn(3, 5, 8, generator=generator).bfloat16().requires_grad_() for _ in range(2)]
+    weights = [torch.tensor(w, requires_grad=True) for w in (0.3, 1.7)]
+    toward = torch.randn(3, 5, 8, generator=generator).bfloat16()
+    ours = torch.autograd.grad(combine(terms, weights), [*terms, *weights], toward)
+    wide = sum(w * t.float() for w, t in zip(weights, terms, strict=True))
+    exact = torch.autograd.grad(wide, [*terms, *weights], toward.float())
+    for a, b in zip(ours, exact, strict=True):
+        assert a.dtype == b.dtype
+        torch.testing.assert_close(a.float(), b.float(), rtol=2**-7, atol=2e-2 if a.dim() == 0 else 0)

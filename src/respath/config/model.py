@@ -17,7 +17,7 @@ def select_layers(selector: Any, layers: int, first: int = 2) -> Layers:
     """Turn a layer selector into 1-based layer numbers.
 
     ``all`` (from ``first`` to the last), ``"6..8"``, ``"6.."``, ``last-third`` (0-based index >= floor(2L/3), as in
-    Bank of Values), ``every-2`` (the parity of the last layer), one number, or a list of numbers.
+    Bank of Values), ``every-2`` (the parity of the last layer, from ``first``), one number, or a list of numbers.
     Raises ValueError when a number is outside 1..layers.
     """
     if isinstance(selector, int) and not isinstance(selector, bool):
@@ -29,7 +29,7 @@ def select_layers(selector: Any, layers: int, first: int = 2) -> Layers:
     elif selector == "last-third":
         chosen = [n for n in range(1, layers + 1) if n - 1 >= 2 * layers // 3]
     elif selector == "every-2":
-        chosen = [n for n in range(1, layers + 1) if n % 2 == layers % 2]
+        chosen = [n for n in range(first, layers + 1) if n % 2 == layers % 2]
     elif isinstance(selector, str) and (match := re.fullmatch(r"(\d+)\.\.(\d*)", selector)):
         chosen = list(range(int(match[1]), int(match[2] or layers) + 1))
     else:

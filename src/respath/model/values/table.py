@@ -153,9 +153,10 @@ def initial_projection(spec: ModelSpec, draw: Draw, n: int) -> Tensor:
 
 
 def aligned(embedding: Tensor, projection: Tensor, eps: float) -> Tensor:
-    """rmsnorm(embedding) projection^T in fp64, some rows at a time.
+    """rmsnorm(embedding) projection^T, some rows at a time.
 
-    (vocab, width), (kv_width, width) -> (vocab, kv_width).
+    (vocab, width), (kv_width, width) -> (vocab, kv_width), in fp64: rounding to the table's dtype then hides the
+    order in which a machine adds up.
     """
     wide = projection.double().mT
     parts = embedding.split(ROWS_AT_ONCE)
