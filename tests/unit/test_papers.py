@@ -55,7 +55,7 @@ def test_models_of_a_paper_that_is_not_chosen_resolve_and_have_no_targets():
 
 
 def test_a_wrong_paper_is_told_from_all_that_exist(project):
-    with pytest.raises(UserError, match="did you mean.*depthbench"):
+    with pytest.raises(UserError, match=r"did you mean.*depthbench"):
         project.model_spec("depthbnch/400M-L16/hc")
 
 

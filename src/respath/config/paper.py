@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from respath.config.documents import Document
 from respath.config.run import Corpus, Muon, ParameterGroup, Tokenizer

@@ -607,7 +607,7 @@ def _cached_recipe(
     variant: str | None = None,
 ) -> Recipe:
     base = project.folder(paper).paper.recipe
-    chosen, changes = project.scale_of(paper, scale)
+    _, changes = project.scale_of(paper, scale)
     terms = base.model_dump() | dict(overrides)
     extra = {key: value for key, value in overrides if key not in type(base).model_fields}
     if unknown := [key for key in extra if key not in Recipe.model_fields]:
