@@ -22,11 +22,19 @@ WITH_WINDOWS = {
     "nanochat-embedding": values("embedding", "every-2") | WINDOWED | {"backbone": "nanochat"},
 }
 BACKBONES = {"gpt2": {"backbone": "gpt2", "max_positions": 16}, "nanochat": {"backbone": "nanochat"}}
+#: What adds queries, keys, embeddings or rows, where positions, norms and biases could get in between.
+PLACE_SENSITIVE = (
+    "embedding-added-learnable",
+    "table-learnable",
+    "identity-map",
+    "cross-layer",
+    "query-residual",
+)
+PLACE_SENSITIVE += ("key-residual", "attention-residual")
 ON_BACKBONES = {
     f"{backbone}-{name}": VARIANTS[name] | overrides
     for backbone, overrides in BACKBONES.items()
-    for name in ("embedding-added-learnable", "table-learnable", "identity-map", "cross-layer")
-    + ("query-residual", "key-residual", "attention-residual")
+    for name in PLACE_SENSITIVE
 }
 CASES = {
     **VARIANTS,
