@@ -208,7 +208,9 @@ def end_token(tokenizer: Path, end_id: int | None) -> dict[str, str]:
 
 def load_exported(folder: str | Path, *, device="cpu") -> Transformer:
     """The model of an exported folder, in evaluation mode. UserError when the folder is none or does not fit itself."""
-    import safetensors.torch
+    from safetensors import SafetensorError
+
+    from respath.training.checkpoint import load_tensors
 
     folder = Path(folder)
     config = read_json(folder / CONFIG)
@@ -216,8 +218,8 @@ def load_exported(folder: str | Path, *, device="cpu") -> Transformer:
         raise UserError(f"{folder / CONFIG}: was not written by respath export (no key 'respath')")
     spec = check(ModelSpec, config["respath"]["spec"], folder / CONFIG, prefix=("respath", "spec"))
     try:
-        weights = safetensors.torch.load_file(folder / WEIGHTS, device=str(device))
-    except (OSError, safetensors.SafetensorError) as error:
+        weights = {name: tensor.to(device) for name, tensor in load_tensors(folder / WEIGHTS).items()}
+    except (OSError, SafetensorError) as error:
         raise UserError(f"{folder / WEIGHTS}: cannot be read ({error}); export the model again") from None
     try:
         state = our_weights(spec, weights) if "model_type" in config else weights

@@ -32,7 +32,7 @@ class Snapshot:
     """The state of a training between two steps.
 
     ``model`` and ``optimizer``: tensors by name; ``history``: one (steps, 3) float64 tensor; ``state``: JSON values.
-    Training draws no random numbers (no dropout; the loader is a function of the step), so there is no RNG state.
+    Whatever training draws (dropout masks, batches) is a function of seed and step, so there is no RNG state.
     """
 
     step: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import shutil
 import time
@@ -57,6 +58,12 @@ class Job:
     checkpoints: Path
     out: Path
     runtime: Runtime
+
+
+def dropout_seed(seed: int, step: int, rank: int) -> int:
+    """Seed of PyTorch's generator for one step on one rank."""
+    digest = hashlib.sha256(f"{seed}|dropout|{step}|{rank}".encode()).digest()
+    return int.from_bytes(digest[:8], "little", signed=True)
 
 
 def divergence(
@@ -250,6 +257,9 @@ class Training:
         """One optimizer step. Returns why the run has diverged, before the weights are touched, or None."""
         recipe, scaler = self.recipe, self.gradients.scaler
         lr = learning_rate(recipe, self.step)
+        if self.job.spec.model.dropout:
+            # Masks follow from seed, step and rank alone: a resumed run draws what an uninterrupted one draws.
+            torch.manual_seed(dropout_seed(self.job.spec.seed, self.step, self.world.rank))
         local_loss = self.gradients(self.batch(self.step))
         scaler.unscale_(self.optimizer)
         norm = torch.nn.utils.clip_grad_norm_(list(self.parameters.values()), recipe.grad_clip or math.inf)
