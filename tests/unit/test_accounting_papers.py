@@ -289,6 +289,7 @@ def test_a_projection_behind_a_fixed_zero_is_stored_and_not_live():
     assert unused("82M", values=mix) == 7 * d * d
     # With the layer before as the source, every value but the last layer's is used by the next.
     assert unused("82M", values={**mix, "source": "previous"}) == d * d
+    assert unused("82M", values={**mix, "source": "previous", "cache": "post_mix"}) == 7 * d * d
     assert unused("82M", values={**mix, "coefficients": {"source": 1.0, "own": 0.0, "learnable": True}}) == 0
     assert (
         unused("82M", values={"kind": "identity_map", "layers": [8], "source": 1.0, "own": 0.0}) == 3 * d * d

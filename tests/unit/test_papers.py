@@ -271,3 +271,15 @@ def test_a_corpus_of_one_domain_replaces_the_stand_ins_mix_and_not_a_papers_own(
     assert project.data_of("bov", "smoke").weights == {"ClimbMix": 1.0}
     with pytest.raises(UserError, match="all its text is one domain, but resformer mixes 7"):
         project.data_of("resformer", "smoke")
+
+
+# --- what cannot be trained yet --------------------------------------------------------------------------------------
+
+
+def test_the_trainer_refuses_muon_in_one_line(project):
+    from respath.training.loop import refuse_recipe
+
+    with pytest.raises(UserError, match="'muon_adamw' cannot be trained yet") as caught:
+        refuse_recipe(run_of(project, "bov/d12/baseline", "smoke").spec.recipe)
+    assert len(caught.value.lines) == 1
+    refuse_recipe(run_of(project, "depthbench/400M-L24/hc", "smoke").spec.recipe)

@@ -133,7 +133,7 @@ def _unused(spec: ModelSpec) -> int:
     unused = 0
     match values:
         case specs.MixValues(coefficients=specs.MixCoefficients(learnable=False, own=0.0)):
-            if values.source == "previous" and values.coefficients.source:
+            if values.source == "previous" and values.cache == "pre_mix" and values.coefficients.source:
                 # V_n still feeds layer n + 1.
                 targets -= {n - 1 for n in targets}
             unused += len(targets) * key

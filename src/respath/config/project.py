@@ -576,7 +576,7 @@ def _cached_model(project: Project, paper: str, size: str, variant: str, scale: 
         fields["ffn_width"] = fields.pop("ffn_multiple") * fields["width"]
     where = project.folder(paper).path / "variants.yaml"
     try:
-        return check(ModelSpec, fields, where, prefix=(variant, "model"))
+        return check(ModelSpec, fields, where, prefix=("variants", variant, "model"))
     except UserError as error:
         lines = [line.replace(f"{project.root}{os.sep}", "") for line in error.lines]
         raise UserError([f"{line} (size {size}, scale {scale})" for line in lines]) from None

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from respath.config.model import identity
-from respath.config.run import RunSpec, learning_rate, run_hash
+from respath.config.run import Recipe, RunSpec, learning_rate, run_hash
 from respath.data.loader import Loader
 from respath.errors import UserError, explain_os_error
 from respath.files import write_json
@@ -80,6 +80,14 @@ def divergence(
     return None
 
 
+def refuse_recipe(recipe: Recipe) -> None:
+    """Raise UserError for a recipe that a spec can say and the trainer cannot follow yet."""
+    if recipe.optimizer != "adamw":
+        raise UserError(
+            f"recipe.optimizer: {recipe.optimizer!r} cannot be trained yet; the trainer has adamw"
+        )
+
+
 class Training:
     """A run in memory: model, optimizer, history and position."""
 
@@ -88,10 +96,7 @@ class Training:
         spec = job.spec
         self.recipe = spec.recipe
         check_precision(self.recipe.precision, world.device)
-        if self.recipe.optimizer != "adamw":
-            raise UserError(
-                f"recipe.optimizer: {self.recipe.optimizer!r} cannot be trained yet; the trainer has adamw"
-            )
+        refuse_recipe(self.recipe)
         self.rows = rows_per_rank(self.recipe, world)
         self.loader = Loader(
             job.manifest,
