@@ -85,27 +85,24 @@ def _scaled_dot_product(
 def _windowed(q: Tensor, k: Tensor, v: Tensor, window: int, dropout: float) -> Tensor:
     """Square attention in a window by blocks of queries, in time proportional to time * (block + window).
 
-    The first block sees itself; block i >= 1 its own keys and the ``window`` before them, so that one mask serves all blocks,
-    which are rows of one batched call.
+    The first ``window`` queries see all that is before them. Each later block sees its own keys and the ``window`` before
+    them, so that one mask serves all blocks, which are rows of one batched call.
     """
-    time, block = q.shape[1], max(window, BLOCK)
-    if time <= 2 * block:
+    time, block = q.shape[1], max(window // 2, BLOCK)
+    if time <= window + block:
         return _scaled_dot_product(q, k, v, band(time, time, window, q.device), False, dropout)
-    count = -(-time // block) - 1
-    padding = (0, 0, 0, 0, 0, block * (count + 1) - time)
-    first = _scaled_dot_product(
-        q[:, :block], k[:, :block], v[:, :block], band(block, block, window, q.device), False, dropout
-    )
-    queries = F.pad(q[:, block:], padding).unflatten(1, (count, block)).flatten(0, 1)
+    count = -(-(time - window) // block)
+    padding = (0, 0, 0, 0, 0, window + block * count - time)
+    first = _scaled_dot_product(q[:, :window], k[:, :window], v[:, :window], None, True, dropout)
+    queries = F.pad(q[:, window:], padding).unflatten(1, (count, block)).flatten(0, 1)
     # (batch, count, kv_heads, head_dim, block + window) -> (batch * count, block + window, kv_heads, head_dim)
     keys, values = (
-        F.pad(x[:, block - window :], padding).unfold(1, block + window, block).permute(0, 1, 4, 2, 3).flatten(0, 1)
-        for x in (k, v)
+        F.pad(x, padding).unfold(1, block + window, block).permute(0, 1, 4, 2, 3).flatten(0, 1) for x in (k, v)
     )
     mask = band(block, block + window, window, q.device)
     rest = _scaled_dot_product(queries, keys, values, mask, False, dropout)
     rest = rest.unflatten(0, (-1, count)).flatten(1, 2)
-    return torch.cat((first, rest[:, : time - block]), dim=1)
+    return torch.cat((first, rest[:, : time - window]), dim=1)
 
 
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, seen: Visibility, dropout: float) -> Tensor:
