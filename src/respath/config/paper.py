@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from respath.config.documents import Document
 from respath.config.run import Corpus, Muon, ParameterGroup, Tokenizer
+from respath.config.runtime import Runtime
 
 Overrides = dict[str, Any]
 
@@ -340,29 +341,6 @@ class Scale(Document):
 
 
 # --- the user's dials ----------------------------------------------------------------------------------------------
-
-
-class Runtime(Document):
-    """Resources and habits of the trainer: outside the identity of a run."""
-
-    engine: Literal["torch", "deepspeed"] = "torch"
-    """What runs the optimizer step."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto takes a GPU where there is one."""
-    threads: int = Field(1, ge=1)
-    """Threads of one training job; a run resumed with another number is no longer bit-identical."""
-    micro_batch: int | Literal["auto"] = "auto"
-    """Sequences per forward pass; accumulation follows from it. The result does not depend on it (up to rounding)."""
-    compile: Literal["auto", "on", "off"] = "auto"
-    """torch.compile: auto measures whether it pays for a run of this length."""
-    checkpoint_minutes: float = Field(10.0, gt=0)
-    """Minutes between checkpoints: what a killed job can lose."""
-    keep: int = Field(2, ge=1)
-    """Checkpoints kept per run; a damaged newest one falls back to the one before."""
-    time_limit_minutes: float | None = None
-    """Checkpoint and stop (exit code 75: start again) after this many minutes; for queues with limits."""
-    lease_wait_minutes: float = Field(0.0, ge=0)
-    """How long a second trainer of the same run waits for the first before it leaves."""
 
 
 class UserConfig(Document):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import itertools
 import json
 import sys
 import textwrap
@@ -39,7 +40,7 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
     """
     body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0].body
     found = {}
-    for field, text in zip(body, body[1:], strict=False):
+    for field, text in itertools.pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
             found[field.target.id] = " ".join(str(text.value.value).split())
     return found
@@ -73,7 +74,7 @@ def _rows(model: type[BaseModel], prefix: str = "") -> list[str]:
             rows += _rows(kind, f"{prefix}{name}.")
             continue
         schema = model.model_json_schema()["properties"][name]
-        options = [schema] if "anyOf" not in schema else schema["anyOf"]
+        options = schema.get("anyOf", [schema])
         shown = []
         for option in options:
             if "enum" in option or "const" in option:

@@ -1,0 +1,43 @@
+"""Resources of a training: what may differ between two machines that train the same run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from respath.config.documents import Document
+
+
+class Runtime(Document):
+    """How a machine is used. Nothing here enters a run's identity, and nothing changes results beyond rounding."""
+
+    engine: Literal["torch", "deepspeed"] = "torch"
+    """What runs the optimizer step."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto takes a GPU where there is one."""
+    threads: int | None = Field(None, ge=1)
+    """CPU threads of one training job (null: OMP_NUM_THREADS, which the workflow sets to 1); a run resumed with another
+    number is no longer bit-identical."""
+    micro_batch: Literal["auto"] | int = "auto"
+    """Sequences per forward pass; gradients are accumulated up to the recipe's batch."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """torch.compile: always, never, or (auto) only where it is measured to pay within this run."""
+    checkpoint_minutes: float = Field(10.0, gt=0)
+    """A checkpoint every so many minutes: what a killed job can lose."""
+    checkpoint_steps: int | None = Field(None, ge=1)
+    """Also a checkpoint every so many steps."""
+    keep: int = Field(2, ge=1)
+    """Newest checkpoints kept per run; a damaged newest one falls back to the one before."""
+    time_limit_minutes: float | None = Field(None, gt=0)
+    """Stop with a checkpoint and exit code 75 (start again) before so many minutes are over; for queues with limits."""
+    lease_wait_minutes: float | None = Field(None, ge=0)
+    """Wait so long for another trainer of the same run; null: leave at once on this host, wait for other hosts."""
+    log_every: int | None = Field(None, ge=1)
+    """Steps between lines of the log; null: about fifty lines per run."""
+
+    @model_validator(mode="after")
+    def _positive(self):
+        if self.micro_batch != "auto" and self.micro_batch < 1:
+            raise ValueError(f"micro_batch {self.micro_batch} must be auto or at least 1")
+        return self
