@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from respath.accounting.cache_size import cache_bytes
 from respath.accounting.flops import SUMMED, forward_flops
+from respath.accounting.measure import measured_kv
 from respath.accounting.parameters import count_parameters
 from respath.config.project import Project
 from respath.errors import UserError
@@ -80,6 +82,18 @@ def test_forward_flops_are_those_of_pytorchs_counter_but_for_sums_term_by_term(p
         model(ids)
     components = forward_flops(spec, time, "all", "full")
     assert counter.get_total_flops() == sum(n for name, n in components.items() if name not in SUMMED)
+
+
+@pytest.mark.parametrize(("paper", "variant"), REFS, ids=NAMES)
+def test_the_real_cache_has_as_many_bytes_as_counted(paper, variant):
+    spec = next(iter(shapes(paper, variant, "smoke").values()))
+    cache = build_model(spec, device="meta").new_cache(3, 50, dtype=torch.bfloat16)
+    assert cache.nbytes == cache_bytes(spec, 50, 3)
+
+
+def test_a_prefill_fills_a_cache_of_token_ids_as_counted():
+    spec = PROJECT.model_of("bov", "d12", "bov", "smoke")
+    assert measured_kv(spec, 40, batch=2) == {"bytes": cache_bytes(spec, 40, 2), "filled": 40}
 
 
 def test_block_attention_residuals_are_refused_where_eight_blocks_do_not_fit():

@@ -28,9 +28,18 @@ def run_of(project, ref: str, scale: str = "paper", **request):
 # --- identity --------------------------------------------------------------------------------------------------------
 
 
-def test_ids_of_existing_runs_stay_as_they_are(project):
-    run = run_of(project, "resformer/82M/transformer", "smoke")
-    assert run.id == "resformer-82M-transformer-s1-0e4f7ee1"
+@pytest.mark.parametrize(
+    ("scale", "variant", "run"),
+    [
+        ("smoke", "transformer", "resformer-82M-transformer-s1-0e4f7ee1"),
+        ("mini", "plus", "resformer-82M-plus-s1-bf198306"),
+        ("paper", "transformer", "resformer-82M-transformer-s1-5f3500e0"),
+        ("paper", "plus", "resformer-82M-plus-s1-58df6330"),
+    ],
+)
+def test_ids_of_existing_runs_stay_as_they_are(project, scale, variant, run):
+    # A field that is added with a default changes none of these; a deliberate change of a scale changes that scale's.
+    assert run_of(project, f"resformer/82M/{variant}", scale).id == run
 
 
 def test_a_shape_of_two_suites_is_one_run(project):
