@@ -33,6 +33,7 @@ lint: $(VENV)/.ready  ## ruff, snakefmt, snakemake --lint, generated files in st
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
 	$(BIN)/python -m respath.config.schema --check
+	$(BIN)/python -m respath.reporting.architectures --check
 
 bench: $(VENV)/.ready  ## measure, and write docs/performance.md
 	$(BIN)/python -m benchmarks
