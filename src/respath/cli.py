@@ -77,7 +77,9 @@ def duration(hours: float) -> str:
 
 @app.command("list")
 def list_(
-    what: Annotated[str | None, typer.Argument(help="targets, models, runs, scales or corpora (default: targets).")] = None,
+    what: Annotated[
+        str | None, typer.Argument(help="targets, models, runs, scales or corpora (default: targets).")
+    ] = None,
     as_json: Json = False,
     scale: Scale = None,
 ) -> None:
@@ -86,7 +88,12 @@ def list_(
     what = what or "targets"
     if what == "targets":
         rows = [
-            {"target": a.target, "kind": "table" if a.is_table else "figure", "runs": len(project.trained_runs(a)), "title": a.definition.title}
+            {
+                "target": a.target,
+                "kind": "table" if a.is_table else "figure",
+                "runs": len(project.trained_runs(a)),
+                "title": a.definition.title,
+            }
             for a in project.artifacts()
         ]
     elif what == "models":
@@ -102,15 +109,31 @@ def list_(
                     rows.append({"ref": f"{paper}/{size}/{name}", "title": variant.title})
     elif what == "runs":
         rows = [
-            {"run": r.id, "done": (project.root / "results" / "runs" / r.id / "train.json").exists(), "steps": r.spec.recipe.steps, "tokens": r.spec.recipe.tokens}
+            {
+                "run": r.id,
+                "done": (project.root / "results" / "runs" / r.id / "train.json").exists(),
+                "steps": r.spec.recipe.steps,
+                "tokens": r.spec.recipe.tokens,
+            }
             for r in project.all_runs().values()
         ]
     elif what == "scales":
-        rows = [{"scale": s.id, "seeds": list(s.seeds), "purpose": s.purpose} for s in project.scales.values()]
+        rows = [
+            {"scale": s.id, "seeds": list(s.seeds), "purpose": s.purpose} for s in project.scales.values()
+        ]
     elif what == "corpora":
-        rows = [{"corpus": c.name, "kind": c.kind, "where": c.repository or c.profile or "locations in config.yaml"} for c in project.corpora.values()]
+        rows = [
+            {
+                "corpus": c.name,
+                "kind": c.kind,
+                "where": c.repository or c.profile or "locations in config.yaml",
+            }
+            for c in project.corpora.values()
+        ]
     else:
-        raise UserError(f"list: {what!r} is not known{did_you_mean(what, ['targets', 'models', 'runs', 'scales', 'corpora'])}")
+        raise UserError(
+            f"list: {what!r} is not known{did_you_mean(what, ['targets', 'models', 'runs', 'scales', 'corpora'])}"
+        )
     if as_json:
         return _print_json(rows)
     table = _grid(*(rows[0] if rows else ["nothing"]))
@@ -129,9 +152,19 @@ def _text(value: Any) -> str:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="REF|RUN|TARGET", help="e.g. resformer/82M/identity, a run id, or resformer_table3")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="REF|RUN|TARGET", help="e.g. resformer/82M/identity, a run id, or resformer_table3"
+        ),
+    ],
     as_json: Json = False,
-    scale: Annotated[str | None, typer.Option("--scale", help="Scale of a model (default: paper) or of a target (default: config.yaml's).")] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            "--scale", help="Scale of a model (default: paper) or of a target (default: config.yaml's)."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the run that is shown for a model.")] = 1,
 ) -> None:
     """Show a model's spec, a run's spec, or what a target is made of."""
@@ -169,7 +202,9 @@ def show(
     if name in runs:
         return _show({"run": name, "scale": project.config.scale, "spec": identity(runs[name].spec)}, as_json)
     known = [*targets, *runs]
-    raise UserError(f"{name!r} is no model, run or target at scale {project.config.scale}{did_you_mean(name, known)}")
+    raise UserError(
+        f"{name!r} is no model, run or target at scale {project.config.scale}{did_you_mean(name, known)}"
+    )
 
 
 def _show(value: dict[str, Any], as_json: bool) -> None:
@@ -182,29 +217,49 @@ def _show(value: dict[str, Any], as_json: bool) -> None:
 
 @app.command()
 def account(
-    ref: Annotated[str, typer.Argument(metavar="REF", help="paper/size/variant, e.g. resformer/82M/svformer")],
+    ref: Annotated[
+        str, typer.Argument(metavar="REF", help="paper/size/variant, e.g. resformer/82M/svformer")
+    ],
     as_json: Json = False,
     scale: Annotated[str, typer.Option("--scale", help="Scale of the model.")] = "paper",
     context: Annotated[int | None, typer.Option(help="Tokens per sequence (default: the paper's).")] = None,
     logits: Annotated[Literal["all", "last"] | None, typer.Option(help="Positions with logits.")] = None,
-    attention: Annotated[Literal["causal", "full"] | None, typer.Option(help="Pairs counted: T^2/2 or T^2.")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences (FLOPs are per sequence; bytes are for the batch).")] = 1,
-    cache: Annotated[Literal["full", "window"], typer.Option(help="KV cache keeps the full history or the window.")] = "full",
+    attention: Annotated[
+        Literal["causal", "full"] | None, typer.Option(help="Pairs counted: T^2/2 or T^2.")
+    ] = None,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Sequences (FLOPs are per sequence; bytes are for the batch).")
+    ] = 1,
+    cache: Annotated[
+        Literal["full", "window"], typer.Option(help="KV cache keeps the full history or the window.")
+    ] = "full",
 ) -> None:
     """Parameters, FLOPs and KV-cache bytes of a model, in closed form. Unset options follow the paper's convention."""
     from respath.accounting import account as account_
 
     if context is not None and context < 1:
         raise UserError(f"--context: {context} is not a number of tokens")
-    result = account_(ref, scale=scale, context=context, logits=logits, attention=attention, batch=batch, cache=cache).to_json()
+    result = account_(
+        ref, scale=scale, context=context, logits=logits, attention=attention, batch=batch, cache=cache
+    ).to_json()
     if as_json:
         return _print_json(result)
     console = Console()
-    console.print(f"[bold]{ref}[/] at scale {scale}: " + ", ".join(f"{k} {_text(v)}" for k, v in result["shape"].items()))
+    console.print(
+        f"[bold]{ref}[/] at scale {scale}: "
+        + ", ".join(f"{k} {_text(v)}" for k, v in result["shape"].items())
+    )
     for section in ("parameters", "flops", "kv_cache"):
         table = _grid(section.replace("_", " "), "value", right=("value",))
         for key, value in _flat(result[section]):
-            table.add_row(key, f"{value:,}" if isinstance(value, int) else f"{value:,.6g}" if isinstance(value, float) else str(value))
+            table.add_row(
+                key,
+                f"{value:,}"
+                if isinstance(value, int)
+                else f"{value:,.6g}"
+                if isinstance(value, float)
+                else str(value),
+            )
         console.print(table)
 
 
@@ -217,11 +272,15 @@ def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 @app.command()
 def plan(
-    targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help="Default: every table and figure.")] = None,
+    targets: Annotated[
+        list[str] | None, typer.Argument(metavar="[TARGET]...", help="Default: every table and figure.")
+    ] = None,
     as_json: Json = False,
     scale: Scale = None,
     gpu: Annotated[str | None, typer.Option(help="a100, h100, h200 or cpu (one core).")] = None,
-    mfu: Annotated[float | None, typer.Option(help="Share of the peak that training reaches (default 0.4).")] = None,
+    mfu: Annotated[
+        float | None, typer.Option(help="Share of the peak that training reaches (default 0.4).")
+    ] = None,
 ) -> None:
     """Runs needed and done, tokens, FLOPs, hours and disk per target, before spending anything."""
     from respath.accounting import plan as planning
@@ -235,7 +294,10 @@ def plan(
     console = Console()
     numbers = ("runs", "done", "tokens", "FLOPs", "device time", "wall", "disk")
     table = _grid("target", *numbers, "title", right=numbers)
-    for row in [*result["targets"], {"target": "total", "title": "each run once, with the token store", **result["total"]}]:
+    for row in [
+        *result["targets"],
+        {"target": "total", "title": "each run once, with the token store", **result["total"]},
+    ]:
         table.add_row(
             row["target"], str(row["runs"]), str(row["done"]), amount(row["tokens"]), amount(row["flops"]),
             duration(row["device_hours"]), duration(row["wall_hours"]), amount(row["disk"], "B"), row["title"],
@@ -252,11 +314,17 @@ def plan(
 
 @app.command()
 def diff(
-    targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help="Default: every table and figure.")] = None,
+    targets: Annotated[
+        list[str] | None, typer.Argument(metavar="[TARGET]...", help="Default: every table and figure.")
+    ] = None,
     as_json: Json = False,
     scale: Scale = None,
-    brief: Annotated[bool, typer.Option(help="Two lines: where the tables are, how many cells match.")] = False,
-    check: Annotated[bool, typer.Option(help="Exit 1 when a comparable cell is off or a claim is contradicted.")] = False,
+    brief: Annotated[
+        bool, typer.Option(help="Two lines: where the tables are, how many cells match.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option(help="Exit 1 when a comparable cell is off or a claim is contradicted.")
+    ] = False,
 ) -> None:
     """Regenerated against printed numbers, from the results that exist (never starts a training)."""
     from respath.comparison import diff as comparison
@@ -277,11 +345,20 @@ def diff(
 
 @app.command()
 def export(
-    name: Annotated[str, typer.Argument(metavar="REF|RUN", help="A run id (trained weights), or paper/size/variant (untrained).")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="REF|RUN", help="A run id (trained weights), or paper/size/variant (untrained)."
+        ),
+    ],
     to: Annotated[Path, typer.Option("--to", help="Folder to write.")],
     as_json: Json = False,
-    scale: Annotated[str | None, typer.Option("--scale", help="Scale of an untrained model (default: paper).")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of an untrained model's initial weights (default 0).")] = None,
+    scale: Annotated[
+        str | None, typer.Option("--scale", help="Scale of an untrained model (default: paper).")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of an untrained model's initial weights (default 0).")
+    ] = None,
 ) -> None:
     """Write a model as safetensors and a config: a Hugging Face folder where transformers has its class."""
     project = _project(scale or "paper") if "/" in name else _project()
@@ -297,11 +374,19 @@ def export(
         model, weights = build_model(spec.model, seed=seed or 0), f"untrained, seed {seed or 0}"
     else:
         if scale is not None or seed is not None:
-            raise UserError("--scale and --seed are for an untrained model (paper/size/variant); a run has its own")
+            raise UserError(
+                "--scale and --seed are for an untrained model (paper/size/variant); a run has its own"
+            )
         record = project.root / "results" / "runs" / name / "train.json"
         if not record.is_file():
+            if name in project.all_runs():
+                raise UserError(
+                    f"{name} is not trained yet; snakemake --cores all {record.relative_to(project.root)}"
+                )
             known = sorted(path.parent.name for path in record.parent.parent.glob("*/train.json"))
-            raise UserError(f"{name!r} is no finished run: {record} is missing{did_you_mean(name, known) if known else ''}")
+            raise UserError(
+                f"{name!r} is no finished run: {record} is missing{did_you_mean(name, known) if known else ''}"
+            )
         from respath.evaluation.weights import load_trained
 
         model, spec = load_trained(record, project.root / project.config.checkpoints / name)
@@ -311,7 +396,13 @@ def export(
     meta = tokenizer.with_name("tokenizer.meta.json")
     end_id = read_json(meta).get("eos_id") if meta.is_file() else None
     has_tokenizer = weights == "trained" and tokenizer.is_file()
-    result = write(model, to, context=context, tokenizer=tokenizer if has_tokenizer else None, end_id=end_id if has_tokenizer else None)
+    result = write(
+        model,
+        to,
+        context=context,
+        tokenizer=tokenizer if has_tokenizer else None,
+        end_id=end_id if has_tokenizer else None,
+    )
     result = {"name": name, "to": str(to), "weights": weights, **result}
     if as_json:
         return _print_json(result)

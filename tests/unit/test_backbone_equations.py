@@ -1,4 +1,4 @@
-"""Backbones against peers and direct evaluation: GPT-2 of transformers, and nanochat's recipe in plain functions."""
+"""Backbones against peers: transformers' GPT-2, and nanochat's recipe in plain functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def test_gpt2_is_hugging_faces_gpt2(dtype, atol, tied):
     peer = transformers.GPT2LMHeadModel(config).to(dtype).eval()
     weights = hugging_face_weights(model.spec, model.state_dict())
     missing, unexpected = peer.load_state_dict(weights, strict=False)
-    assert not unexpected and all("attn.bias" in name or (tied and name == "lm_head.weight") for name in missing)
+    assert not unexpected and all(
+        "attn.bias" in name or (tied and name == "lm_head.weight") for name in missing
+    )
     peer.tie_weights()
     ids = some_ids(time=40)
     with torch.no_grad():
@@ -82,9 +84,7 @@ def by_the_recipe(model, ids):
     return 15 * torch.tanh(norm(x) @ weight["head.weight"].T / 15)
 
 
-@pytest.mark.parametrize(
-    "variant", ["nanochat", "nanochat-no-smear", "nanochat-scalars"]
-)
+@pytest.mark.parametrize("variant", ["nanochat", "nanochat-no-smear", "nanochat-scalars"])
 def test_nanochat_computes_the_recipe(variant):
     model, ids = perturbed(variant, rope_theta=100_000.0), some_ids(time=9)
     with torch.no_grad():
@@ -103,12 +103,16 @@ def test_capped_logits_of_a_bf16_model_are_fp32_and_bounded():
 def test_the_loss_and_its_gradients_see_the_soft_cap(reduction):
     model, ids = perturbed("nanochat"), some_ids(2, 40)
     logits = model(ids[:, :-1])
-    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction=reduction)
+    expected = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), ids[:, 1:].flatten(), reduction=reduction
+    )
     value = next_token_loss(model, ids, reduction)
     torch.testing.assert_close(value.flatten(), expected.flatten(), rtol=1e-12, atol=1e-12)
     parameters = list(model.parameters())
     pairs = zip(
-        torch.autograd.grad(value.sum(), parameters), torch.autograd.grad(expected.sum(), parameters), strict=True
+        torch.autograd.grad(value.sum(), parameters),
+        torch.autograd.grad(expected.sum(), parameters),
+        strict=True,
     )
     for a, b in pairs:
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)

@@ -34,14 +34,18 @@ def test_nanochat_has_the_printed_number_of_parameters(layers, count):
 
 
 def test_backbones_use_the_same_names_where_they_have_the_same_parts():
-    names = {backbone: set(build_model(spec_of(backbone), device="meta").state_dict()) for backbone in BACKBONES}
+    names = {
+        backbone: set(build_model(spec_of(backbone), device="meta").state_dict()) for backbone in BACKBONES
+    }
     llama = names["llama"]
     assert names["llama-windows"] == llama
     gates = {name for name in llama if "gate_proj" in name}
     norms = {name for name in llama if "norm" in name}
     assert names["nanochat-no-smear"] == llama - gates - norms
     assert names["nanochat"] == llama - gates - norms | {"entry.gate", "entry.scale"}
-    assert {name for name in names["gpt2"] if not name.endswith(".bias")} == llama - gates | {"entry.positions.weight"}
+    assert {name for name in names["gpt2"] if not name.endswith(".bias")} == llama - gates | {
+        "entry.positions.weight"
+    }
     assert names["gpt2"] - names["gpt2-tied"] == {"head.weight"}
     biased = {name.replace(".weight", ".bias") for name in llama - gates} - {"embedding.bias", "head.bias"}
     assert {name for name in names["gpt2"] if name.endswith(".bias")} == biased
@@ -79,7 +83,8 @@ def test_gpt2_starts_normal_with_zero_biases_and_unit_gains():
         elif "norm" in name:
             assert torch.equal(parameter, torch.ones_like(parameter))
         else:
-            assert abs(parameter.std().item() - 0.05) < 0.05 * 4 / math.sqrt(2 * parameter.numel()), name
+            deviation = 0.05 / math.sqrt(12) if name.endswith(("o_proj.weight", "down_proj.weight")) else 0.05
+            assert abs(parameter.std().item() / deviation - 1) < 4 / math.sqrt(2 * parameter.numel()), name
 
 
 def test_a_cut_start_stays_within_three_deviations_and_no_cut_changes_nothing():
@@ -96,7 +101,9 @@ def test_a_cut_start_stays_within_three_deviations_and_no_cut_changes_nothing():
 def test_equal_seeds_give_gpt2_and_llama_the_same_matrices():
     llama, gpt2 = (build_model(spec_of(b)).state_dict() for b in ("llama", "gpt2"))
     for name in set(llama) & set(gpt2):
-        assert torch.equal(llama[name], gpt2[name]), name
+        # GPT-2 starts what adds to the residual smaller, by sqrt(2 L) for L = 6.
+        smaller = 12**0.5 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
+        torch.testing.assert_close(llama[name], gpt2[name] * smaller, rtol=1e-6, atol=0, msg=name)
 
 
 EXPECTED_ROLES = {
@@ -120,7 +127,9 @@ def test_every_parameter_is_in_the_optimizer_group_of_its_role_and_decays_only_w
     roles = parameter_roles(model)
     assert set(roles) == {name for name, _ in model.named_parameters()}
     assert EXPECTED_ROLES[backbone].items() <= roles.items()
-    recipe = Recipe(steps=4, warmup_steps=1, peak_lr=1e-3, final_lr=1e-4, batch_sequences=2, context=8, weight_decay=0.1)
+    recipe = Recipe(
+        steps=4, warmup_steps=1, peak_lr=1e-3, final_lr=1e-4, batch_sequences=2, context=8, weight_decay=0.1
+    )
     grouped = {}
     for group in make_optimizer(dict(model.named_parameters()), roles, recipe).param_groups:
         grouped |= dict.fromkeys(group["names"], group["weight_decay"])
@@ -206,7 +215,11 @@ def fresh_compiler():
         ("nanochat", "own"),
         pytest.param("llama-windows", "own", marks=pytest.mark.slow),
         pytest.param("nanochat-scalars", "own", marks=pytest.mark.slow),
-        *(pytest.param("nanochat", name, marks=pytest.mark.slow) for name in PATHS if name not in ("own", "attention-residual")),
+        *(
+            pytest.param("nanochat", name, marks=pytest.mark.slow)
+            for name in PATHS
+            if name not in ("own", "attention-residual")
+        ),
     ],
 )
 def test_backbones_compile_as_one_graph(backbone, value_path, fresh_compiler):
@@ -232,7 +245,9 @@ def test_weights_round_trip_through_a_file(backbone, tmp_path):
     from safetensors.torch import load_file, save_file
 
     model, ids = perturbed(backbone, dtype=torch.float32), some_ids()
-    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, tmp_path / "w.safetensors")
+    save_file(
+        {name: tensor.contiguous() for name, tensor in model.state_dict().items()}, tmp_path / "w.safetensors"
+    )
     other = build_model(model.spec, seed=5).eval()
     other.load_state_dict(load_file(tmp_path / "w.safetensors"))
     assert torch.equal(other(ids), model(ids))

@@ -1,4 +1,4 @@
-"""Training of the backbones: a killed run with dropout ends with the weights of an uninterrupted one; export of a finished run."""
+"""A killed run of each backbone ends with the weights of an uninterrupted one, dropout or not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from tests.unit.corpus import tiny_tokens
 from tests.unit.training_runs import Run, tiny_spec
 
 MODELS = {
-    "gpt2": {"backbone": "gpt2", "max_positions": 32, "dropout": 0.1, "tie_embeddings": True, "values": {"kind": "own"}},
+    "gpt2": {
+        "backbone": "gpt2",
+        "max_positions": 32,
+        "dropout": 0.1,
+        "tie_embeddings": True,
+        "values": {"kind": "own"},
+    },
     "nanochat": {"backbone": "nanochat", "windows": {"pattern": "SL", "short": 8}},
 }
 
@@ -19,7 +25,8 @@ MODELS = {
 def test_a_killed_run_ends_bit_identical_and_learns(backbone, tmp_path):
     manifest, data = tiny_tokens(tmp_path / "tokens")
     whole, killed = (
-        Run(tmp_path / name, tiny_spec(data, model=MODELS[backbone]), manifest) for name in ("whole", "killed")
+        Run(tmp_path / name, tiny_spec(data, model=MODELS[backbone]), manifest)
+        for name in ("whole", "killed")
     )
     assert whole.start().wait() == 0
     child = killed.start(step_seconds=0.02, checkpoint_steps=3)

@@ -1,8 +1,9 @@
-"""Exports: folders that transformers loads with equal logits, our own format otherwise, equal bytes, clear refusals."""
+"""Exports: what transformers loads computes equal logits; our own format otherwise; refusals."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,10 +38,16 @@ def test_transformers_loads_the_plain_models_and_computes_equal_logits(backbone,
     assert not any(loading[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     with torch.no_grad():
         expected = model(ids)
-        torch.testing.assert_close(peer.eval()(ids).logits, expected, rtol=0, atol=1e-4 * expected.abs().max().item())
+        torch.testing.assert_close(
+            peer.eval()(ids).logits, expected, rtol=0, atol=1e-4 * expected.abs().max().item()
+        )
         torch.testing.assert_close(load_exported(tmp_path)(ids), expected, rtol=1e-5, atol=1e-5)
     dropped = fields.get("dropout", 0.0)
-    assert backbone != "gpt2" or {peer.config.embd_pdrop, peer.config.attn_pdrop, peer.config.resid_pdrop} == {dropped}
+    assert backbone != "gpt2" or {
+        peer.config.embd_pdrop,
+        peer.config.attn_pdrop,
+        peer.config.resid_pdrop,
+    } == {dropped}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +64,9 @@ def test_transformers_loads_the_plain_models_and_computes_equal_logits(backbone,
         ("nanochat", "table", "the nanochat backbone"),
     ],
 )
-def test_other_variants_say_what_transformers_lacks_and_are_written_all_the_same(backbone, value_path, words, tmp_path):
+def test_other_variants_say_what_transformers_lacks_and_are_written_all_the_same(
+    backbone, value_path, words, tmp_path
+):
     model, ids = perturbed(backbone, value_path, dtype=torch.float32), some_ids()
     report = export(model, tmp_path)
     assert report["format"] == "respath" and f"no class for {words}" in report["note"]
@@ -95,10 +104,16 @@ def test_a_tokenizer_travels_along_and_transformers_reads_it(tmp_path):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.train_from_iterator(
-        ["a small text of a small test"], trainers.BpeTrainer(vocab_size=259, special_tokens=["<|endoftext|>"])
+        ["a small text of a small test"],
+        trainers.BpeTrainer(vocab_size=259, special_tokens=["<|endoftext|>"]),
     )
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    export(perturbed("llama", dtype=torch.float32), tmp_path / "out", tokenizer=tmp_path / "tokenizer.json", end_id=0)
+    export(
+        perturbed("llama", dtype=torch.float32),
+        tmp_path / "out",
+        tokenizer=tmp_path / "tokenizer.json",
+        end_id=0,
+    )
     loaded = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     assert loaded("a small test")["input_ids"] == tokenizer.encode("a small test").ids
     assert loaded.eos_token == "<|endoftext|>" and loaded.eos_token_id == 0
@@ -126,12 +141,26 @@ def test_a_folder_that_is_no_export_or_is_damaged_is_refused_in_one_line(tmp_pat
 def respath(*arguments, cwd=ROOT):
     """The command line in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "respath.cli", *map(str, arguments)], cwd=cwd, capture_output=True, text=True
+        [sys.executable, "-m", "respath.cli", *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
     )
 
 
 def test_the_command_writes_an_untrained_model_of_a_ref(tmp_path):
-    done = respath("export", "resformer/82M/transformer", "--scale", "smoke", "--seed", 3, "--to", tmp_path / "out", "--json")
+    done = respath(
+        "export",
+        "resformer/82M/transformer",
+        "--scale",
+        "smoke",
+        "--seed",
+        3,
+        "--to",
+        tmp_path / "out",
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["weights"] == "untrained, seed 3" and report["format"] == "hugging_face"
@@ -140,7 +169,34 @@ def test_the_command_writes_an_untrained_model_of_a_ref(tmp_path):
 
     expected = build_model("resformer/82M/transformer", scale="smoke", seed=3).state_dict()
     found = load_exported(tmp_path / "out").state_dict()
-    assert expected.keys() == found.keys() and all(torch.equal(expected[name], found[name]) for name in expected)
+    assert expected.keys() == found.keys() and all(
+        torch.equal(expected[name], found[name]) for name in expected
+    )
+
+
+def test_the_command_writes_a_finished_runs_weights_and_says_what_is_missing(tmp_path):
+    import shutil
+
+    from tests.unit.corpus import tiny_tokens
+    from tests.unit.finished_run import finished_run
+
+    manifest, data = tiny_tokens(tmp_path / "tokens")
+    record, _, checkpoints, model = finished_run(tmp_path / "run", manifest, data)
+    for part in ("papers", "scales", "config.yaml"):
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+        copy(ROOT / part, tmp_path / "project" / part)
+    (tmp_path / "project/results/runs/a-run").mkdir(parents=True)
+    shutil.copy(record, tmp_path / "project/results/runs/a-run/train.json")
+    missing = respath("export", "a-run", "--to", tmp_path / "out", cwd=tmp_path / "project")
+    assert missing.returncode == 2 and "final weights of run a-run are missing" in missing.stderr
+    assert len(missing.stderr.strip().splitlines()) == 1 and not (tmp_path / "out").exists()
+    shutil.copytree(checkpoints, tmp_path / "project/checkpoints/a-run")
+    done = respath("export", "a-run", "--to", tmp_path / "out", "--json", cwd=tmp_path / "project")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["weights"] == "trained" and "value path mix" in report["note"]
+    found, expected = load_exported(tmp_path / "out").state_dict(), model.state_dict()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from respath.model.windows import windows
 class Place(NamedTuple):
     """What one call of the model fixes for all layers: positions, rotations, visibility, cache slots, kernel.
 
-    ``positions`` (time,) or (batch, time); ``end``: one more than the last position that counts. ``near``: what layers with
-    a short window see.
+    ``positions`` (time,) or (batch, time); ``end``: one more than the last position that counts. ``near``:
+    what layers with a short window see.
     """
 
     positions: Tensor
@@ -61,10 +61,12 @@ class Attention(nn.Module):
 
     A layer that reads another layer's keys or values has no projection of its own for them.
 
-    The attention residual (ResFormer, arXiv 2410.17897, Section 4.4 and Table 6) of a target layer n is one of
+    The attention residual (ResFormer, arXiv 2410.17897, Section 4.4 and Table 6) of a target layer n is one
+    of
 
     * query: Q'_n = source Q_1 + own Q_n, and key likewise, on raw projections: before rotary embedding and
-      QK-norm. (Without QK-norm the order makes no difference, as a rotation is linear. Keys are cached mixed.)
+      QK-norm. (Without QK-norm the order makes no difference, as a rotation is linear. Keys are cached
+      mixed.)
     * attention: A'_n = source A_1 + own A_n, matrices after the softmax, as two calls of the kernel:
       source Attn(Q_1, K_1, V_n) + own Attn(Q_n, K_n, V_n). It reads the first layer's cached keys and the
       chunk's own Q_1.
@@ -82,16 +84,17 @@ class Attention(nn.Module):
         self.residual = residual if residual is not None and n + 1 in residual.layers else None
         self.begins = residual.of if residual is not None and n == 0 else None
         self.joint, joined = n in home.joint, n == 0 and bool(home.joint)
-        self.lends_keys = (
-            joined or self.begins == "attention" or any(home.key_home[m] == n for m in later)
-        )
+        self.lends_keys = joined or self.begins == "attention" or any(home.key_home[m] == n for m in later)
         self.lends_values = joined or any(home.value_home[m] == n for m in later)
         self.projects_input, self.looks_up = home.projects_input(n), n in home.looked_up
         self.reads_depth = isinstance(spec.stream, MoDA)
         self.near = windows(spec)[n] is not None
         make = backbone(spec)
         self.rotary, self.gain, self.eps, self.dropout = (
-            make.rotary, make.query_key_gain, spec.norm_eps, spec.dropout
+            make.rotary,
+            make.query_key_gain,
+            spec.norm_eps,
+            spec.dropout,
         )
         self.q_proj = make.projection(spec.width)
         self.k_proj = make.projection(spec.kv_width) if home.projects_keys(n) else None
@@ -103,7 +106,7 @@ class Attention(nn.Module):
         return x.unflatten(-1, (-1, self.head_dim))
 
     def placed(self, x: Tensor, place: Place) -> Tensor:
-        """Queries or keys (batch, time, heads, head_dim) with their position, normed per head where the backbone does."""
+        """Queries or keys (batch, time, heads, head_dim), turned by position and normed as the backbone says."""
         x = rotate(x, place.cos, place.sin) if self.rotary else x
         return x if self.gain is None else self.gain * F.rms_norm(x, x.shape[-1:], None, self.eps)
 

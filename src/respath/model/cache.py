@@ -45,7 +45,7 @@ class Cache:
         self.values = {n: torch.zeros(shape, device=device, dtype=dtype) for n in home.value_layers}
         #: Token ids, once for all layers whose values are found again by id.
         self.ids = torch.zeros(shape[:2], device=device, dtype=torch.int32) if home.keeps_ids else None
-        #: The last token's normed embedding per row, (batch, width), where each token is smeared into the next.
+        #: The last token's normed embedding per row, (batch, width), for smear.
         self.previous = None
         if spec.backbone == "nanochat" and spec.smear:
             self.previous = torch.zeros((batch, spec.width), device=device, dtype=dtype)
@@ -54,7 +54,7 @@ class Cache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what grows with ``max_time``, at its full size (not the one embedding per row that smear needs)."""
+        """Bytes of what grows with ``max_time``, at its full size (not smear's one embedding per row)."""
         stored = sum(tensor.nbytes for store in (self.keys, self.values) for tensor in store.values())
         return stored if self.ids is None else stored + self.ids.nbytes
 
@@ -115,7 +115,7 @@ class Cache:
         return held[:, : slots.end]
 
     def keep_previous(self, e: Tensor, slots: Slots) -> None:
-        """Remember each row's last normed embedding of a chunk (batch, time, width); a row without tokens keeps its own."""
+        """Remember each row's last token of a chunk (batch, time, width); a row without tokens keeps its own."""
         if slots.rows is None:
             self.previous.copy_(e[:, -1])
         else:
@@ -124,7 +124,7 @@ class Cache:
             self.previous = torch.where(lengths[:, None] > 0, last.to(self.previous.dtype), self.previous)
 
     def rows(self, rows: Sequence[int], max_time: int | None = None) -> Cache:
-        """A copy whose row i holds what row ``rows[i]`` holds, for up to ``max_time`` tokens (as many as here unless told).
+        """A copy whose row i holds what row ``rows[i]`` holds, for ``max_time`` tokens (as here unless told).
 
         One prefill fans out to many continuations this way. Raises ValueError when a row would not fit.
         """

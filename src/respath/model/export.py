@@ -1,9 +1,10 @@
-"""A model as a folder that others read: safetensors and a config; a Hugging Face folder where transformers has the class.
+"""A model as a folder that others read: safetensors and a config, for transformers where it has the class.
 
-Every export is ``model.safetensors`` and ``config.json``, byte-identical for equal weights. The plain llama and gpt2 models are
-written as transformers names and shapes things, so that ``AutoModelForCausalLM.from_pretrained`` loads the folder and computes
-equal logits; their config carries the spec beside transformers' own keys. All other variants keep our names. Either kind is read
-back by ``load_exported``.
+Every export is ``model.safetensors`` and ``config.json``, byte-identical for equal weights. The plain llama
+and gpt2 models are written as transformers names and shapes things, so that
+``AutoModelForCausalLM.from_pretrained`` loads the folder and computes equal logits; their config carries the
+spec beside transformers' own keys. All other variants keep our names. Either kind is read back by
+``load_exported``.
 """
 
 from __future__ import annotations
@@ -57,7 +58,11 @@ def why_not_hugging_face(spec: ModelSpec) -> str | None:
         return f"the residual stream {spec.stream.kind}"
     if not isinstance(spec.values, OwnValues):
         return f"the value path {spec.values.kind}"
-    for field, words in (("sharing", "layers that share"), ("attention_residual", "an attention residual"), ("windows", "windows")):
+    for field, words in (
+        ("sharing", "layers that share"),
+        ("attention_residual", "an attention residual"),
+        ("windows", "windows"),
+    ):
         if getattr(spec, field) is not None:
             return words
     if spec.backbone == "gpt2" and spec.kv_heads != spec.heads:
@@ -74,7 +79,7 @@ def _renamed(name: str, rules: tuple[tuple[str, str], ...]) -> str:
 
 
 def hugging_face_weights(spec: ModelSpec, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Our tensors under transformers' names. GPT-2 there joins queries, keys and values, and stores matrices as (in, out)."""
+    """Our tensors under transformers' names; its GPT-2 joins q, k and v and stores matrices as (in, out)."""
     if spec.backbone == "llama":
         return {_renamed(name, _LLAMA_NAMES): tensor for name, tensor in state.items()}
     weights, joined = {}, {}
@@ -108,8 +113,10 @@ def our_weights(spec: ModelSpec, weights: Mapping[str, Tensor]) -> dict[str, Ten
     return state
 
 
-def hugging_face_config(spec: ModelSpec, context: int, end_id: int | None, dtype: torch.dtype) -> dict[str, Any]:
-    """transformers' config of a spec. ``context``: tokens that the model was trained on; its rotary embedding has no limit."""
+def hugging_face_config(
+    spec: ModelSpec, context: int, end_id: int | None, dtype: torch.dtype
+) -> dict[str, Any]:
+    """transformers' config of a spec. ``context``: tokens that the model was trained on."""
     shared = {
         "vocab_size": spec.vocab_size,
         "tie_word_embeddings": spec.tie_embeddings,
@@ -166,8 +173,8 @@ def export(
 ) -> dict[str, Any]:
     """Write a model's folder. ``tokenizer``: a ``tokenizer.json`` to put beside it.
 
-    Returns the format (``hugging_face`` or ``respath``), a note where transformers cannot compute the model, and the SHA-256 of
-    each file.
+    Returns the format (``hugging_face`` or ``respath``), a note where transformers cannot compute the model,
+    and the SHA-256 of each file.
     """
     from respath.training.checkpoint import save_tensors_atomically
 
@@ -180,13 +187,20 @@ def export(
         state = hugging_face_weights(spec, state)
         described |= hugging_face_config(spec, context, end_id, model.embedding.weight.dtype)
     else:
-        note = f"transformers has no class for {obstacle}: weights and config are respath's own (respath.model.export.load_exported)"
+        note = (
+            f"transformers has no class for {obstacle}: weights and config are respath's own "
+            "(respath.model.export.load_exported)"
+        )
     files = [WEIGHTS, CONFIG]
     save_tensors_atomically(to / WEIGHTS, state, {"format": "pt"})
     write_json(to / CONFIG, described)
     if tokenizer is not None:
         write_json(to / "tokenizer.json", read_json(tokenizer))
-        names = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": context, "clean_up_tokenization_spaces": False}
+        names = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": context,
+            "clean_up_tokenization_spaces": False,
+        }
         write_json(to / "tokenizer_config.json", names | end_token(to / "tokenizer.json", end_id))
         files += ["tokenizer.json", "tokenizer_config.json"]
     return {
@@ -207,7 +221,7 @@ def end_token(tokenizer: Path, end_id: int | None) -> dict[str, str]:
 
 
 def load_exported(folder: str | Path, *, device="cpu") -> Transformer:
-    """The model of an exported folder, in evaluation mode. UserError when the folder is none or does not fit itself."""
+    """The model of an exported folder, in evaluation mode. UserError when the folder is damaged or none."""
     from safetensors import SafetensorError
 
     from respath.training.checkpoint import load_tensors

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class Uniform(NamedTuple):
-    """Uniform on [-bound, bound]; where a plain number stands instead, it is a normal draw's standard deviation."""
+    """Uniform on [-bound, bound]; a plain number in its place is a normal draw's deviation."""
 
     bound: float
 
@@ -21,8 +21,8 @@ def initial_tensor(
 ) -> Tensor:
     """A draw in fp32 from a generator seeded by SHA-256 of (seed, name).
 
-    ``start``: the deviation of N(0, start), or ``Uniform``. ``cut``: a normal draw stays within that many deviations
-    (and is not stretched to make up for it).
+    ``start``: the deviation of N(0, start), or ``Uniform``. ``cut``: a normal draw stays within that many
+    deviations (and is not stretched to make up for it).
     """
     digest = hashlib.sha256(f"{seed}|{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
@@ -37,7 +37,8 @@ def initial_tensor(
 class Draw:
     """What a module's ``initial`` draws its parameters with: ``draw(name, shape, start)`` for its own names.
 
-    ``factors``: what draws are multiplied by, for the full names that are there (a stream may want smaller matrices).
+    ``factors``: what draws are multiplied by, for the full names that are there (a stream may want smaller
+    matrices).
     """
 
     def __init__(
@@ -50,6 +51,6 @@ class Draw:
         return self.elsewhere(f"{self.prefix}.{name}", shape, start)
 
     def elsewhere(self, full_name: str, shape: tuple[int, ...], start: float | Uniform) -> Tensor:
-        """What another module's parameter of that full name, shape and start begins as, whether or not it exists."""
+        """What a parameter of that full name begins as, in whatever module, whether or not it exists."""
         drawn = initial_tensor(self.seed, full_name, tuple(shape), start, self.cut)
         return drawn * self.factors[full_name] if full_name in self.factors else drawn

@@ -20,12 +20,13 @@ BLOCK = 128
 
 
 class Visibility(NamedTuple):
-    """Which keys a query sees: key s is visible to query t when s <= position of t, and within the window if there is one.
+    """Which keys a query sees: key s is visible to query t when s <= position of t, and inside the window.
 
-    ``square``: queries and keys are the same tokens. ``mask``: (time, keys) or (batch, 1, time, keys), True where visible;
-    None when ``square`` or when every key is visible. ``aligned``: all rows end at the last key, so that the mask is the
-    lower-right causal one. ``window``: keys before the query's own that it sees; None: all. ``first``: the keys that
-    attention is handed begin at this column, as no query sees an earlier one.
+    ``square``: queries and keys are the same tokens. ``mask``: (time, keys) or (batch, 1, time, keys), True
+    where visible; None when ``square`` or when every key is visible. ``aligned``: all rows end at the last
+    key, so that the mask is the lower-right causal one. ``window``: keys before the query's own that it sees;
+    None: all. ``first``: the keys that attention is handed begin at this column, as no query sees an earlier
+    one.
     """
 
     square: bool
@@ -44,7 +45,7 @@ class Visibility(NamedTuple):
 
 
 def band(time: int, keys: int, window: int | None, device: torch.device) -> Tensor:
-    """(time, keys), True where the query at row t sees the key at column s: s <= t + keys - time, and s within the window."""
+    """(time, keys), True where query t sees key s: s <= t + keys - time, and s inside the window."""
     seen = torch.ones(time, keys, dtype=torch.bool, device=device).tril(keys - time)
     return seen if window is None else seen.triu(keys - time - window)
 
@@ -64,7 +65,9 @@ def _flash_fits(q: Tensor, seen: Visibility) -> bool:
 def _flash(q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
     from flash_attn import flash_attn_func
 
-    return flash_attn_func(q, k, v, dropout_p=dropout, causal=True, window_size=(-1 if window is None else window, 0))
+    return flash_attn_func(
+        q, k, v, dropout_p=dropout, causal=True, window_size=(-1 if window is None else window, 0)
+    )
 
 
 def _scaled_dot_product(
@@ -85,8 +88,8 @@ def _scaled_dot_product(
 def _windowed(q: Tensor, k: Tensor, v: Tensor, window: int, dropout: float) -> Tensor:
     """Square attention in a window by blocks of queries, in time proportional to time * (block + window).
 
-    The first ``window`` queries see all that is before them. Each later block sees its own keys and the ``window`` before
-    them, so that one mask serves all blocks, which are rows of one batched call.
+    The first ``window`` queries see all that is before them. Each later block sees its own keys and the
+    ``window`` before them, so that one mask serves all blocks, which are rows of one batched call.
     """
     time, block = q.shape[1], max(window // 2, BLOCK)
     if time <= window + block:
@@ -95,9 +98,10 @@ def _windowed(q: Tensor, k: Tensor, v: Tensor, window: int, dropout: float) -> T
     padding = (0, 0, 0, 0, 0, window + block * count - time)
     first = _scaled_dot_product(q[:, :window], k[:, :window], v[:, :window], None, True, dropout)
     queries = F.pad(q[:, window:], padding).unflatten(1, (count, block)).flatten(0, 1)
-    # (batch, count, kv_heads, head_dim, block + window) -> (batch * count, block + window, kv_heads, head_dim)
+    # unfold gives (batch, count, kv_heads, head_dim, block + window)
     keys, values = (
-        F.pad(x, padding).unfold(1, block + window, block).permute(0, 1, 4, 2, 3).flatten(0, 1) for x in (k, v)
+        F.pad(x, padding).unfold(1, block + window, block).permute(0, 1, 4, 2, 3).flatten(0, 1)
+        for x in (k, v)
     )
     mask = band(block, block + window, window, q.device)
     rest = _scaled_dot_product(queries, keys, values, mask, False, dropout)
@@ -136,7 +140,7 @@ def _compiled_flex():
 def _flex(q: Tensor, k: Tensor, v: Tensor, seen: Visibility) -> Tensor:
     from torch.nn.attention.flex_attention import flex_attention
 
-    # Uncompiled it works out all scores; that is for checks on a CPU, where compiling costs more than it saves.
+    # Uncompiled it works out all scores: good enough for checks on a CPU.
     function = _compiled_flex() if q.is_cuda else flex_attention
     out = function(
         q.transpose(1, 2),
@@ -165,11 +169,11 @@ def attend(
 ) -> Tensor:
     """softmax(q k^T / sqrt(head_dim)) v over the visible keys.
 
-    q (batch, time, heads, head_dim); k, v (batch, keys, kv_heads, head_dim), where kv_heads divides heads
-    -> (batch, time, heads, head_dim). ``dropout``: share of the softmax's weights set to 0, the others scaled up. ``auto`` is
-    flash_attn where it is installed and fits, else PyTorch's scaled_dot_product_attention (windows by blocks); ``flex`` is
-    FlexAttention; ``eager`` is the definition, in fp32 or wider. Raises ValueError for an unknown kernel and for one that
-    cannot compute the call.
+    q (batch, time, heads, head_dim); k, v (batch, keys, kv_heads, head_dim), where kv_heads divides heads ->
+    (batch, time, heads, head_dim). ``dropout``: share of the softmax's weights set to 0, the others scaled
+    up. ``auto`` is flash_attn where it is installed and fits, else PyTorch's scaled_dot_product_attention
+    (windows by blocks); ``flex`` is FlexAttention; ``eager`` is the definition, in fp32 or wider. Raises
+    ValueError for an unknown kernel and for one that cannot compute the call.
     """
     if kernel not in KERNELS:
         raise ValueError(f"attention kernel {kernel!r} is not one of {', '.join(KERNELS)}")
@@ -177,14 +181,15 @@ def attend(
         return _eager(q, k, v, seen, dropout)
     if kernel == "flash_attn" and not _flash_fits(q, seen):
         raise ValueError(
-            "the flash_attn kernel needs the flash-attn package (pip install 'respath[flash]'), a GPU, bf16 or fp16, and rows of "
-            "equal length; use the kernel 'auto'"
+            "the flash_attn kernel needs the flash-attn package (pip install 'respath[flash]'), a GPU, bf16 or fp16, "
+            "and rows of equal length; use the kernel 'auto'"
         )
     if kernel == "flex":
         gradient = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
         if dropout or not (seen.square or seen.aligned) or (gradient and not q.is_cuda):
             raise ValueError(
-                "the flex kernel has no dropout, needs rows of equal length, and on a CPU has no backward pass; use the kernel 'auto'"
+                "the flex kernel has no dropout, needs rows of equal length, and on a CPU has no backward pass; "
+                "use the kernel 'auto'"
             )
         return _flex(q, k, v, seen)
     if kernel != "sdpa" and _flash_fits(q, seen):

@@ -68,7 +68,7 @@ def capped(logits: Tensor, cap: float) -> Tensor:
 
 
 class Linear(nn.Module):
-    """A weight matrix (out, in), drawn from N(0, start) or uniformly, and a bias that starts at 0 if there is one."""
+    """A weight matrix (out, in), N(0, start) or uniform, and where asked for a bias that starts at 0."""
 
     def __init__(
         self, inputs: int, outputs: int, start: float | Uniform, role: str = "matrix", bias: bool = False

@@ -62,7 +62,7 @@ class Transformer(nn.Module):
     def forward(
         self, ids: Tensor, cache: Cache | None = None, lengths: Sequence[int] | Tensor | None = None
     ) -> Tensor:
-        """ids (batch, time) int64 -> logits (batch, time, vocab) for every position, in the compute dtype (fp32 at least if capped).
+        """ids (batch, time) int64 -> logits (batch, time, vocab), compute dtype (fp32 at least if capped).
 
         With ``cache``, ids continue what the cache holds. ``lengths``: row b's first ``lengths[b]`` ids count
         (ids are padded on the right, 0 leaves a row as it is); logits beyond them mean nothing. Raises
@@ -152,7 +152,7 @@ class Transformer(nn.Module):
                 first = max(0, min(slots.offsets) - short)
                 mask = seen.mask
                 if mask is not None:
-                    # A padded query may stand beyond the last key; it must see one, or its softmax would be NaN.
+                    # A padded query may stand beyond the last key: without one its softmax is NaN.
                     earliest = (positions[..., None] - short).clamp(max=end - 1)
                     reach = torch.arange(first, end, device=device) >= earliest
                     mask = mask[..., first:] & (reach if seen.aligned else reach[:, None])

@@ -31,8 +31,9 @@ _TENSOR_FILES = ("model", "optimizer", "history")
 class Snapshot:
     """The state of a training between two steps.
 
-    ``model`` and ``optimizer``: tensors by name; ``history``: one (steps, 3) float64 tensor; ``state``: JSON values.
-    Whatever training draws (dropout masks, batches) is a function of seed and step, so there is no RNG state.
+    ``model`` and ``optimizer``: tensors by name; ``history``: one (steps, 3) float64 tensor; ``state``: JSON
+    values. Whatever training draws (dropout masks, batches) is a function of seed and step, so there is no
+    RNG state.
     """
 
     step: int
@@ -42,12 +43,11 @@ class Snapshot:
     state: dict[str, Any] = field(default_factory=dict)
 
 
-def save_tensors(
-    path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None
-) -> str:
+def save_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> str:
     """Write one safetensors file through to the disk; returns its SHA-256. Equal tensors make equal bytes.
 
-    ``metadata``: one entry at most, as the library keeps it in a hash map, whose order differs between processes. Raises OSError as other writers do (the library has an error of its own).
+    ``metadata``: one entry at most, as the library keeps it in a hash map, whose order differs between
+    processes. Raises OSError as other writers do (the library has an error of its own).
     """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
@@ -103,8 +103,8 @@ def _seal(content: dict[str, Any]) -> str:
 class CheckpointStore:
     """The folder ``DIR/step-00000123`` and its siblings, of one run on one token manifest.
 
-    ``DONE`` in each holds the step, the run's and the manifest's hash, and the size and SHA-256 of every file; it is
-    written last. ``say`` gets one line per warning.
+    ``DONE`` in each holds the step, the run's and the manifest's hash, and the size and SHA-256 of every
+    file; it is written last. ``say`` gets one line per warning.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Backbones: what stands around the residual stream and the value path, one module per kind.
 
-A backbone is a plain object that makes a model's modules and knows its constants; ``respath.model.backbones.llama.Llama`` is
-the base and says what the others may do differently. Parameters have the same names in all of them where they exist.
+A backbone is a plain object that makes a model's modules and knows its constants;
+``respath.model.backbones.llama.Llama`` is the base and says what the others may do differently. Parameters
+have the same names in all of them where they exist.
 """
 
 from __future__ import annotations

@@ -1,19 +1,24 @@
-"""The gpt2 backbone: LayerNorm with bias, learned positions, biases everywhere but in the head, GELU, dropout.
+"""The gpt2 backbone: LayerNorm, learned positions, biases everywhere but in the head, GELU, dropout.
 
-    x_0 = dropout(E[ids] + P[position]) ; mlp(x) = dropout(W_down gelu(W_up x + b) + b) ; attention's weights and output dropped
-    likewise ; logits = W_head norm(x), W_head = E when tied (GPT-2's own choice)
+    x_0    = dropout(E[ids] + P[position])
+    mlp(x) = dropout(W_down gelu(W_up x + b_up) + b_down)      attention's weights and output dropped likewise
+    logits = W_head norm(x), W_head = E when tied (GPT-2's own choice)
 
-gelu is the tanh form. Dropout works in training mode only and draws from PyTorch's generator, so that its state is all that
-a resumed run must restore; masks are drawn again, equal, when activations are recomputed.
-Parameters beside the llama backbone's names: ``entry.positions.weight`` (max_positions, width); ``bias`` beside each ``weight`` of
-norms, projections and MLP. The MLP has no gate. Positions beyond ``max_positions`` are refused.
-Initialisation: matrices, embedding and positions N(0, init_std), biases 0, gains 1. GPT-2's smaller start of the two output matrices,
-by 1 / sqrt(2 L), is left out, as equal starts across backbones are worth more here (a decision for the gpt2 row alone).
-Source: Radford et al., 2019; ResFormer (arXiv 2410.17897), Table 9. Its GPT-2 script leaves GPT2Config's dropout of 0.1 on, while the
-Llama rows have none: both arms exist.
+gelu is the tanh form. Dropout works in training mode only and draws from PyTorch's generator, so that its
+state is all that a resumed run must restore; masks are drawn again, equal, when activations are recomputed.
+Positions beyond ``max_positions`` are refused.
+
+Parameters beside the llama backbone's names: ``entry.positions.weight`` (max_positions, width); ``bias``
+beside each ``weight`` of norms, projections and MLP. The MLP has no gate.
+Initialisation: matrices, embedding and positions N(0, init_std), the two output matrices of a layer smaller
+by sqrt(2 L); biases 0, gains 1.
+Source: Radford et al., 2019; ResFormer (arXiv 2410.17897), Table 9. Its GPT-2 script leaves GPT2Config's
+dropout of 0.1 on, while the Llama rows have none: both arms exist.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 import torch.nn.functional as F
@@ -65,10 +70,10 @@ class PositionalEntry(nn.Module):
 class GeluMLP(nn.Module):
     """W_down gelu(W_up x + b_up) + b_down."""
 
-    def __init__(self, width: int, hidden: int, std: float, dropout: float):
+    def __init__(self, width: int, hidden: int, std: float, std_down: float, dropout: float):
         super().__init__()
         self.up_proj = Linear(width, hidden, std, bias=True)
-        self.down_proj = Linear(hidden, width, std, bias=True)
+        self.down_proj = Linear(hidden, width, std_down, bias=True)
         self.dropout = dropout
 
     def forward(self, x: Tensor) -> Tensor:
@@ -81,6 +86,11 @@ class GPT2(Llama):
     """Makes the modules of the gpt2 backbone."""
 
     rotary = False
+
+    @property
+    def output_std(self) -> float:
+        """Deviation of the matrices that add to the residual: 2 L of them add up to what one would."""
+        return self.spec.init_std / math.sqrt(2 * self.spec.layers)
 
     def entry(self) -> PositionalEntry:
         """Learned positions."""
@@ -96,8 +106,9 @@ class GPT2(Llama):
 
     def output(self) -> Linear:
         """With a bias."""
-        return Linear(self.spec.width, self.spec.width, self.spec.init_std, bias=True)
+        return Linear(self.spec.width, self.spec.width, self.output_std, bias=True)
 
     def mlp(self) -> GeluMLP:
         """One matrix up, one down."""
-        return GeluMLP(self.spec.width, self.spec.ffn_width, self.spec.init_std, self.spec.dropout)
+        spec = self.spec
+        return GeluMLP(spec.width, spec.ffn_width, spec.init_std, self.output_std, spec.dropout)

@@ -1,11 +1,12 @@
-"""The llama backbone: RMSNorm with a gain, rotary embedding, SwiGLU, no biases, a final norm, a head that may be tied.
+"""The llama backbone: RMSNorm, rotary embedding, SwiGLU, no biases; the base of the other backbones.
 
-    x_0 = E[ids] ; q and k turn by position ; mlp(x) = W_down (silu(W_gate x) * W_up x) ; logits = W_head norm(x)
+    x_0 = E[ids] ; q and k turn by position ; mlp(x) = W_down (silu(W_gate x) * W_up x) ; logits = W_head
+    norm(x)
 
-Initialisation: every matrix, embedding and head N(0, init_std), cut at ``init_cut`` deviations if the spec says so (DepthBench:
-3); gains 1.
-Source: Touvron et al., 2023 (arXiv 2302.13971); ResFormer (arXiv 2410.17897), Section 4.1; DepthBench (arXiv 2609.32534), whose
-OLMo-core configuration cuts the draws.
+Initialisation: every matrix, embedding and head N(0, init_std), cut at ``init_cut`` deviations if the spec
+says so (DepthBench: 3); gains 1.
+Source: Touvron et al., 2023 (arXiv 2302.13971); ResFormer (arXiv 2410.17897), Section 4.1; DepthBench (arXiv
+2609.32534), whose OLMo-core configuration cuts the draws.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Llama:
         return Embedding(self.spec.vocab_size, self.spec.width, self.embedding_start)
 
     def entry(self) -> nn.Module | None:
-        """What turns token vectors into the state before the first layer, called as (embedded, place); None: nothing."""
+        """What turns token vectors into the first state, called as (embedded, place); None: nothing."""
         return None
 
     def norm(self) -> nn.Module:

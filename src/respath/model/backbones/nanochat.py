@@ -1,21 +1,28 @@
-"""The nanochat backbone as of 17 March 2026, without value embeddings, backout and residual scalars: Bank of Values' baseline.
+"""The nanochat backbone as of 17 March 2026, cut down to Bank of Values' baseline.
 
-    norm(x) = x / rms(x), without gain, after the embedding, before each sub-layer and before the head
-    x_0[t]  = e[t] + lambda sigmoid(w . e[t][0:24]) e[t-1],  e = norm(E[ids])             smear
-    q, k    = 1.2 norm(rotate(.)) per head, softmax scale 1 / sqrt(head_dim), base of the rotation 100,000 (``rope_theta``)
+Left out of nanochat at that date: value embeddings, backout, and the residual and x_0 scalars (which
+``x0_scalars`` adds).
+
+    norm(x) = x / rms(x), without gain: after the embedding, before each sub-layer, before the head
+    x_0[t]  = e[t] + lambda sigmoid(w . e[t][0:24]) e[t-1],  e = norm(E[ids])        (smear)
+    q, k    = 1.2 norm(rotate(.)) per head; softmax scale 1 / sqrt(head_dim)
     mlp(x)  = W_down relu(W_up x)^2
     logits  = 15 tanh(W_head norm(x) / 15), in fp32
 
-Windows are a field of the spec (SSSL: a short layer sees itself and 512 earlier tokens at length 2,048, the last layer is long).
-The recipe's norm epsilon is its kernel's default, 2^-23 in fp32 (``norm_eps``). Sign of the rotation: ours turns the other way, which
-equals exchanging the halves of each head's query and key rows.
-Parameters beside the llama backbone's names: ``entry.gate`` (24,) and ``entry.scale`` (), with ``smear``; no norm has any; the MLP has
-no gate. In all 135,266,329 at d12 and 780,140,569 at d24.
-Initialisation (``init_std`` is not used): embedding N(0, 0.8), head N(0, 0.001); query, key, value uniform within sqrt(3 / width), MLP up
-within 0.4 of that; both output projections 0, so that every layer starts as the identity. Smear starts at 0. The authors' commit leaves
-smear in uninitialised memory (fixed upstream in April 2026), which the reporter of that bug found to be 0 as a rule.
-Smear-off control: ``smear: false``. With smear on, x_0 is not free of context: it depends on the token before.
-Source: karpathy/nanochat at 5019acc; RiddleHe/nanochat at bee6dac, ``gpt_base``; Bank of Values (arXiv 2606.02780).
+The rotation's base is 100,000 (``rope_theta``). Windows are a field of the spec (SSSL: a short layer sees
+itself and 512 earlier tokens at length 2,048; the last layer is long). The recipe's norm epsilon is its
+kernel's default, 2^-23 in fp32 (``norm_eps``). Its rotation turns the other way, which equals exchanging the
+halves of each head's query and key rows.
+
+Parameters beside the llama backbone's names: ``entry.gate`` (24,) and ``entry.scale`` (), with ``smear``. No
+norm has any; the MLP has no gate. In all 135,266,329 at d12 and 780,140,569 at d24.
+Initialisation (``init_std`` is not used): embedding N(0, 0.8), head N(0, 0.001); query, key, value uniform
+within sqrt(3 / width), MLP up within 0.4 of that; both output projections 0, so that every layer starts as
+the identity. Smear starts at 0: the authors' commit leaves it in uninitialised memory (fixed upstream in
+April 2026), which by the report of that bug is 0 as a rule.
+With smear on, x_0 is not free of context: it depends on the token before. ``smear: false`` is the control.
+Source: karpathy/nanochat at 5019acc; RiddleHe/nanochat at bee6dac, ``gpt_base``; Bank of Values (arXiv
+2606.02780).
 """
 
 from __future__ import annotations

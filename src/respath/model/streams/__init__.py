@@ -4,14 +4,16 @@ A stream has five methods; the state is whatever it makes it, passed from call t
 
 * ``open(embedded) -> state``: the state before the first sub-layer.
 * ``read(state, k, norm) -> (x, state)``: what sub-layer ``k`` (0-based; even: attention, odd: MLP) computes on, and the state
-  that waits for its output. (A read may work on the state: hyper-connections transport it and find the write weights.)
+  that waits for its output. (A read may work on the state: hyper-connections transport it and find the write
+  weights.)
 * ``write(state, k, y, norm) -> state``: how the sub-layer's output enters.
 * ``carry(carried, k, x) -> carried``: what a sub-layer's input hands to later attention (MoDA).
 * ``close(state) -> x``: what the final norm sees.
 
-``norm`` is the sub-layer's own norm, the backbone's unless the stream has a ``sublayer_norm``; the stream decides where it stands. x and y
-are (batch, time, width). ``initial_scale`` gives factors on initial values of matrices of every layer (``attention.o_proj``).
-A module's ``role`` (for optimizer groups) is one word, or one per parameter.
+``norm`` is the sub-layer's own norm, the backbone's unless the stream has a ``sublayer_norm``; the stream
+decides where it stands. x and y are (batch, time, width). ``initial_scale`` gives factors on initial values
+of matrices of every layer (``attention.o_proj``). A module's ``role`` (for optimizer groups) is one word, or
+one per parameter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pre-LN with nanochat's residual and x_0 scalars: before layer n, x <- own_n x + source_n x_0.
 
-x_0 is the state before the first layer (the normed embedding, after smear). A field of the nanochat backbone, ``x0_scalars``, and not
-part of Bank of Values' baseline, which leaves it out.
+x_0 is the state before the first layer (the normed embedding, after smear). A field of the nanochat backbone,
+``x0_scalars``, and not part of Bank of Values' baseline, which leaves it out.
 State: (x, x_0), (batch, time, width) each. No special layers: in the first one both terms are x_0.
 Parameters: ``own`` and ``source``, (L,). Initialisation: 1 and 0, so that the model starts as Pre-LN.
 Source: karpathy/nanochat, January 2026 (there called resid and x0 lambdas).
