@@ -69,15 +69,43 @@ def test_a_wrong_paper_is_told_from_all_that_exist(project):
 
 
 def test_the_names_of_the_plan_exist(project):
-    bov = (
-        "baseline scaled-v v1-all v1-every-2 v1-last-third v1-last-third-fixed x0wv-last-third x0wv-last-third-fixed x0wv-every-2 "
-        "v-plus-v1-last-third v-plus-v1-last-third-fixed v-plus-x0wv-last-third v-plus-x0wv-last-third-fixed bov bov-every-layer "
-        "bov-shared bov-fixed v-plus-table v-plus-table-gated"
-    ).split()
-    depthbench = (
-        "pre-ln sandwich-ln lns deepnorm keel hc mhc full-attnres block-attnres moda hc-no-transport mhc-near-uniform "
-        "block-attnres-4 moda-post"
-    ).split()
+    bov = [
+        "baseline",
+        "scaled-v",
+        "v1-all",
+        "v1-every-2",
+        "v1-last-third",
+        "v1-last-third-fixed",
+        "x0wv-last-third",
+        "x0wv-last-third-fixed",
+        "x0wv-every-2",
+        "v-plus-v1-last-third",
+        "v-plus-v1-last-third-fixed",
+        "v-plus-x0wv-last-third",
+        "v-plus-x0wv-last-third-fixed",
+        "bov",
+        "bov-every-layer",
+        "bov-shared",
+        "bov-fixed",
+        "v-plus-table",
+        "v-plus-table-gated",
+    ]
+    depthbench = [
+        "pre-ln",
+        "sandwich-ln",
+        "lns",
+        "deepnorm",
+        "keel",
+        "hc",
+        "mhc",
+        "full-attnres",
+        "block-attnres",
+        "moda",
+        "hc-no-transport",
+        "mhc-near-uniform",
+        "block-attnres-4",
+        "moda-post",
+    ]
     assert set(bov) <= set(project.folder("bov").variants)
     assert set(depthbench) <= set(project.folder("depthbench").variants)
     sizes = {f"400M-L{n}" for n in (16, 20, 24, 28, 32, 42, 70)} | {
