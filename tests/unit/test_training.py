@@ -462,10 +462,10 @@ def full_disk(monkeypatch, matching: str, times: int = 1_000):
 
     save, left = checkpoint.save_tensors, iter(range(times))
 
-    def saving(path, tensors):
+    def saving(path, tensors, metadata=None):
         if matching in str(path) and next(left, None) is not None:
             raise OSError(28, "No space left on device", str(path))
-        return save(path, tensors)
+        return save(path, tensors, metadata)
 
     monkeypatch.setattr(checkpoint, "save_tensors", saving)
 
