@@ -1,0 +1,168 @@
+"""Measure what the project promises to be fast at, and write docs/performance.md.
+
+python -m benchmarks              measure everything (about ten minutes on two idle cores), then render
+python -m benchmarks --only plan  measure one part again and keep the other numbers
+python -m benchmarks --render     render docs/performance.md from the stored numbers
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from respath.files import read_json, write_json, write_text
+
+ROOT = Path(__file__).resolve().parents[1]
+NUMBERS = ROOT / "benchmarks/numbers.json"
+PAGE = ROOT / "docs/performance.md"
+
+
+def run(*arguments: str, threads: int = 1) -> str:
+    """Standard output of a Python module or script of ours, on so many threads."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": str(threads)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+    ).stdout
+
+
+def plan() -> dict:
+    """Wall time of dry runs (seconds, seven repetitions), and of Snakemake with one trivial rule in turn with them."""
+    times: dict[str, list[float]] = {"snakemake -n all": [], "one trivial rule": []}
+    trivial = ROOT / ".snakemake" / "trivial.smk"
+    trivial.parent.mkdir(exist_ok=True)
+    trivial.write_text('rule all:\n    output: "never"\n    shell: "touch {output}"\n')
+    for _ in range(7):
+        for name, extra in (("snakemake -n all", ["all"]), ("one trivial rule", ["-s", str(trivial)])):
+            start = time.perf_counter()
+            run("-m", "snakemake", "-n", "--quiet", "all", "--forceall", *extra)
+            times[name].append(time.perf_counter() - start)
+    trivial.unlink()
+    return {name: {"median": statistics.median(values), "min": min(values)} for name, values in times.items()}
+
+
+PARTS = {
+    "plan": plan,
+    "data": lambda: json.loads(run("benchmarks/data.py", "--megabytes", "8")),
+    "step_bf16": lambda: json.loads(
+        run("benchmarks/step_time.py", "--precision", "bf16", "--repetitions", "5")
+    ),
+    "step_fp32": lambda: json.loads(
+        run("benchmarks/step_time.py", "--precision", "fp32", "--repetitions", "5")
+    ),
+}
+
+
+def machine() -> dict:
+    """What the numbers were measured on."""
+    names = [
+        line.split(":")[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if "model name" in line
+    ]
+    return {
+        "cpu": names[0] if names else platform.processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+    }
+
+
+def render(numbers: dict) -> str:
+    """docs/performance.md from the stored numbers."""
+    lines = [
+        "# Performance",
+        "",
+        "Measured by `make bench` (`python -m benchmarks`); the numbers are in `benchmarks/numbers.json`. Medians over repetitions",
+        "in which the contenders take turns in one process, so that what else the machine does falls on all alike.",
+        "",
+        f"Machine: {numbers['machine']['cpu']}, {numbers['machine']['cores']} cores, Python {numbers['machine']['python']}.",
+        "",
+        "## Planning",
+        "",
+        "| command | median | fastest | goal |",
+        "|---|---|---|---|",
+    ]
+    for name, row in numbers.get("plan", {}).items():
+        goal = "under 2 s" if "all" in name else "Snakemake itself"
+        lines.append(f"| {name} | {row['median']:.2f} s | {row['min']:.2f} s | {goal} |")
+    if data := numbers.get("data"):
+        lines += ["", "## Data", "", "| what | measured | goal |", "|---|---|---|"]
+        for row in data["tokenization"] if isinstance(data["tokenization"], list) else [data["tokenization"]]:
+            for key, value in row.items():
+                if isinstance(value, dict):
+                    ratio = value.get("ratio", value.get("stage_over_raw"))
+                    if ratio is not None:
+                        lines.append(f"| tokenization over the raw library, {key} | {ratio:.2f} | 0.9 |")
+                elif "ratio" in key:
+                    lines.append(f"| tokenization over the raw library ({key}) | {value:.2f} | 0.9 |")
+        lines.append(
+            f"| peak memory of tokenization | {_peak(data['peak_rss_mb']):.0f} MB | under 1,500 MB |"
+        )
+        for row in data["loader"]:
+            rate = row["tokens_per_s"] / 1e6
+            lines.append(f"| loader, context {row['context']:,} | {rate:.1f} M tokens/s on one core | 20 M |")
+            lines.append(
+                f"| construct the loader and read step 1,000,000, context {row['context']:,} | "
+                f"{row['construct_and_batch_1000000_s'] * 1e3:.0f} ms | under 100 ms |"
+            )
+    for precision in ("bf16", "fp32"):
+        step = numbers.get(f"step_{precision}")
+        if not step:
+            continue
+        shape = step["shape"]
+        lines += [
+            "",
+            f"## Training step, {precision}",
+            "",
+            f"{shape['layers']} layers, width {shape['width']}, {shape['heads']} heads, vocabulary {shape['vocab_size']:,}, "
+            f"{shape['batch']} sequences of {shape['context']} tokens, {step['threads']} thread, forward, backward and optimizer.",
+            "",
+        ]
+        if precision == "bf16" and not step["cpu_has_bf16"]:
+            lines += [
+                "This CPU has no bf16 instructions: our products run in fp32 on bf16 numbers, Hugging Face's under autocast use",
+                "PyTorch's emulation. The ratio says little about hardware with bf16.",
+                "",
+            ]
+        lines += [
+            "| model | seconds | over our Transformer | speed over Hugging Face Llama |",
+            "|---|---|---|---|",
+        ]
+        for name, seconds in step["median_seconds"].items():
+            over = step["variant_over_baseline"].get(name)
+            speed = step.get("speed_over_huggingface", {}).get(name)
+            lines.append(
+                f"| {name} | {seconds:.3f} | {f'{over:.3f}' if over else '--'} | {f'{speed:.2f}' if speed else '--'} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def _peak(value) -> float:
+    return max(value.values()) if isinstance(value, dict) else value
+
+
+def main() -> None:
+    """Measure, store, render."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--only", choices=PARTS, action="append", help="measure only this part")
+    parser.add_argument("--render", action="store_true", help="measure nothing")
+    arguments = parser.parse_args()
+    numbers = read_json(NUMBERS) if NUMBERS.exists() else {}
+    for name in [] if arguments.render else arguments.only or PARTS:
+        print(f"measuring {name} ...", file=sys.stderr)
+        numbers[name] = PARTS[name]()
+        numbers["machine"] = machine()
+        write_json(NUMBERS, numbers)
+    write_text(PAGE, render(numbers))
+    print(PAGE.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
