@@ -51,7 +51,9 @@ class ProjectCopy:
     def pretend_done(self, *targets: str) -> None:
         """Let every job run, recorded by Snakemake as usual, but only touch its outputs."""
         for path in (self.path / "workflow/rules").glob("*.smk"):
-            stubbed = re.sub(r'"(RAYON_NUM_THREADS=\{threads\} )?python -m ', '"touch {output:q}; true ', path.read_text())
+            stubbed = re.sub(
+                r'"(RAYON_NUM_THREADS=\{threads\} )?python -m ', '"touch {output:q}; true ', path.read_text()
+            )
             path.write_text(stubbed)
         done = self.snakemake(*targets)
         assert done.returncode == 0, done.stdout + done.stderr

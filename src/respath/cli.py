@@ -327,19 +327,20 @@ def diff(
     ] = False,
 ) -> None:
     """Regenerated against printed numbers, from the results that exist (never starts a training)."""
-    from respath.comparison import diff as comparison
+    from respath.comparison.diff import compare
+    from respath.comparison.results import Results
+    from respath.comparison.summary import brief as in_brief
+    from respath.comparison.summary import summary
 
     project = _project(scale)
-    for target in targets or []:
-        project.artifact(target)
-    result = comparison.compare(project, targets or None)
+    document = compare(project, Results(project), targets or None)
     if as_json:
-        _print_json(result)
+        _print_json(document)
     elif brief:
-        print(comparison.brief(project, result))
+        print(in_brief(document))
     else:
-        comparison.show(project, result)
-    if check and not comparison.passes(result):
+        summary(document)
+    if check and not document["check"]["passed"]:
         raise typer.Exit(1)
 
 

@@ -21,7 +21,10 @@ def done(tmp_path_factory) -> ProjectCopy:
 @pytest.fixture
 def edited(done):
     """The finished copy; every file that a test edits is put back afterwards."""
-    names = ["config.yaml", *(str(p.relative_to(done.path)) for p in done.path.glob("papers/resformer/*.yaml"))]
+    names = [
+        "config.yaml",
+        *(str(p.relative_to(done.path)) for p in done.path.glob("papers/resformer/*.yaml")),
+    ]
     before = {name: (done.path / name).read_text() for name in names}
     yield done
     for name, text in before.items():
@@ -40,7 +43,10 @@ def test_a_bare_dry_run_on_a_clean_checkout_plans_every_run(fresh):
 
 
 def test_the_default_profile_is_loaded(fresh):
-    assert "Using workflow specific profile profiles/default" in fresh.snakemake("-n", "resformer_table13").stderr
+    assert (
+        "Using workflow specific profile profiles/default"
+        in fresh.snakemake("-n", "resformer_table13").stderr
+    )
 
 
 def test_the_listed_targets_carry_their_titles(fresh):
@@ -58,7 +64,9 @@ def test_table3_trains_exactly_its_ten_runs(fresh):
     assert len(trained) == len(project.trained_runs(project.artifact("resformer_table3"))) == 10
 
 
-@pytest.mark.parametrize("target", ["diff", "check", "plan", "resformer_kv", "resformer_table13", "resformer_table14"])
+@pytest.mark.parametrize(
+    "target", ["diff", "check", "plan", "resformer_kv", "resformer_table13", "resformer_table14"]
+)
 def test_comparing_planning_and_accounting_never_train(fresh, target):
     assert "train" not in fresh.planned(target)
 
@@ -143,9 +151,19 @@ def test_the_snakefile_imports_no_torch(fresh, tmp_path):
 @pytest.mark.parametrize(
     ("name", "old", "new", "expected"),
     [
-        ("config.yaml", "scale: smoke", "scale: smok", "config.yaml: scale: 'smok' is not known (did you mean 'smoke'?)"),
+        (
+            "config.yaml",
+            "scale: smoke",
+            "scale: smok",
+            "config.yaml: scale: 'smok' is not known (did you mean 'smoke'?)",
+        ),
         ("config.yaml", "missing: error", "mising: error", "mising: unknown key (did you mean 'missing'?)"),
-        ("config.yaml", "threads: 1 ", 'threads: "1" ', "runtime.threads: expects a number, got the text '1'"),
+        (
+            "config.yaml",
+            "threads: 1 ",
+            'threads: "1" ',
+            "runtime.threads: expects a number, got the text '1'",
+        ),
         (
             "papers/resformer/tables.yaml",
             'id: plus, label: "ResFormer-Plus*", group: "ResFormer", run: {variant: plus}',

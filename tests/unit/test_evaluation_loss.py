@@ -125,7 +125,18 @@ def test_the_command_writes_a_byte_stable_result(trained, tmp_path):
 def test_missing_weights_are_one_line_with_the_remedy(trained, capsys, tmp_path):
     train, manifest, checkpoints, _ = trained
     (checkpoints / "final" / "model.safetensors").unlink()
-    arguments = ["--train", train, "--tokens", manifest, "--checkpoints", checkpoints, "--sequences", 1, "--out", tmp_path / "x"]
+    arguments = [
+        "--train",
+        train,
+        "--tokens",
+        manifest,
+        "--checkpoints",
+        checkpoints,
+        "--sequences",
+        1,
+        "--out",
+        tmp_path / "x",
+    ]
     assert loss.main([*map(str, arguments), "--device", "cpu"]) == 2
     line = capsys.readouterr().err.strip()
     assert line.count("\n") == 0 and "are missing" in line and "train run a-run again" in line

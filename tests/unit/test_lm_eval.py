@@ -83,7 +83,8 @@ def hflm(model, tokenizer):
         "attention": "self_attn", "attention_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm",
     }  # fmt: skip
     state = {
-        ".".join(names.get(part, part) for part in name.split(".")): tensor for name, tensor in model.state_dict().items()
+        ".".join(names.get(part, part) for part in name.split(".")): tensor
+        for name, tensor in model.state_dict().items()
     }
     peer.load_state_dict(state, strict=True)
     wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>")
@@ -174,7 +175,9 @@ def test_rolling_windows_predict_each_token_once_with_as_much_context_as_fits(mo
     ids=lambda changes: "-".join(str(value.get("kind", "shared")) for value in changes.values()),
 )
 def test_continuing_from_the_cache_of_a_shared_context_scores_what_the_plain_way_scores(tokenizer, changes):
-    spec = ModelSpec.model_validate_json(json.dumps({**SPEC.model_dump(mode="json", exclude_defaults=True), **changes}))
+    spec = ModelSpec.model_validate_json(
+        json.dumps({**SPEC.model_dump(mode="json", exclude_defaults=True), **changes})
+    )
     model = build_model(spec, seed=2)
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -183,7 +186,9 @@ def test_continuing_from_the_cache_of_a_shared_context_scores_what_the_plain_way
             parameter.add_(0.15 * torch.randn(parameter.shape, generator=draw))
     ours = language_model(model, tokenizer)
     pieces = []
-    for context, continuation in CHOICES[:3] + [(TEXT[:60], end) for end in (" a dog", " an egg then", " yes", " no")]:
+    for context, continuation in CHOICES[:3] + [
+        (TEXT[:60], end) for end in (" a dog", " an egg then", " yes", " no")
+    ]:
         pieces += ours.pieces(*ours._encode_pair(context, continuation))
     shared = ours.score(pieces)
     read = ours.counts.tokens_read
@@ -300,9 +305,14 @@ def copied_items(made_up_items, tmp_path):
     return tmp_path / "items" / "items.json"
 
 
-def test_every_task_of_the_suite_runs_on_local_items_with_lm_evals_definitions(model, tokenizer, made_up_items):
+def test_every_task_of_the_suite_runs_on_local_items_with_lm_evals_definitions(
+    model, tokenizer, made_up_items
+):
     outcome = lm.evaluate_tasks(lambda: language_model(model, tokenizer), made_up_items, limit=4)
-    assert outcome["arc_challenge"] == {"status": "not run", "reason": "no local file (arc_challenge.test.jsonl, arc_challenge.validation.jsonl)"}
+    assert outcome["arc_challenge"] == {
+        "status": "not run",
+        "reason": "no local file (arc_challenge.test.jsonl, arc_challenge.validation.jsonl)",
+    }
     done = {name: entry for name, entry in outcome.items() if entry["status"] == "done"}
     assert set(done) == set(catalogue().suites["resformer"]) - {"arc_challenge"}
     assert {name: entry["items"] for name, entry in done.items()} == {
@@ -324,8 +334,12 @@ def test_word_perplexity_is_lm_evals_definition(model, tokenizer, made_up_items)
     pages = [row["page"] for row in MADE_UP["wikitext.test.jsonl"]]
     texts = [(wikitext_detokenizer({"page": page}),) for page in pages]
     total = sum(language_model(model, tokenizer).loglikelihood_rolling(requests(texts)))
-    words = sum(len(page.split()) + 2 for page in pages)  # lm-eval counts the empty ends that its split leaves
-    assert outcome["wikitext"]["metrics"]["word_perplexity"] == pytest.approx(math.exp(-total / words), rel=1e-6)
+    words = sum(
+        len(page.split()) + 2 for page in pages
+    )  # lm-eval counts the empty ends that its split leaves
+    assert outcome["wikitext"]["metrics"]["word_perplexity"] == pytest.approx(
+        math.exp(-total / words), rel=1e-6
+    )
 
 
 def test_the_limit_takes_the_first_items(model, tokenizer, made_up_items, tmp_path, copied_items):
@@ -357,7 +371,16 @@ def test_the_command_writes_a_byte_stable_result(made_up_items, tmp_path, capsys
     tokenizer_json = manifest.parent / read_json(manifest)["tokenizer"]["path"]
     written = []
     for name in ("a.json", "b.json"):
-        arguments = ["--train", train, "--checkpoints", checkpoints, "--tokenizer", tokenizer_json, "--items", made_up_items]
+        arguments = [
+            "--train",
+            train,
+            "--checkpoints",
+            checkpoints,
+            "--tokenizer",
+            tokenizer_json,
+            "--items",
+            made_up_items,
+        ]
         rest = ["--limit", "2", "--device", "cpu", "--out", tmp_path / name]
         assert lm.main([str(part) for part in [*arguments, *rest]]) == 0
         written.append((tmp_path / name).read_bytes())
@@ -370,7 +393,9 @@ def test_the_command_writes_a_byte_stable_result(made_up_items, tmp_path, capsys
 
 def test_a_diverged_run_marks_every_task(made_up_items, tmp_path):
     write_json(tmp_path / "train.json", {"kind": "train", "run": "r", "status": "diverged", "weights": None})
-    content = lm.evaluate_run(tmp_path / "train.json", tmp_path, tmp_path / "tokenizer.json", made_up_items, 4)
+    content = lm.evaluate_run(
+        tmp_path / "train.json", tmp_path, tmp_path / "tokenizer.json", made_up_items, 4
+    )
     assert content["status"] == "diverged"
     assert {entry["status"] for entry in content["tasks"].values()} == {"diverged"}
 
@@ -401,7 +426,9 @@ def test_real_items_score_as_hflm_scores_them(model, tokenizer, hflm, tmp_path):
     items_stage.collect("resformer", collection, tmp_path / "items.json", names)
     # Long enough for every solution (HFLM refuses a longer one), short enough to truncate BoolQ's passages.
     context = 384
-    peer = type(hflm)(pretrained=hflm.model, tokenizer=hflm.tokenizer, max_length=context, batch_size=4, device="cpu")
+    peer = type(hflm)(
+        pretrained=hflm.model, tokenizer=hflm.tokenizer, max_length=context, batch_size=4, device="cpu"
+    )
     scored = []
 
     def remembering(lm_):

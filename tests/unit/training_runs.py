@@ -210,5 +210,3 @@ def _server():
         if before is not None:
             os.environ["PYTHONPATH"] = before
     return context
-
-

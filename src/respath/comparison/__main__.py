@@ -5,48 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
-from respath.comparison.diff import compare, counts_text, markdown
+from respath.comparison.diff import compare, markdown
 from respath.comparison.options import add_options, open_project
+from respath.comparison.summary import summary
 from respath.errors import CHECK_FAILED, OK, guard
 from respath.files import write_json, write_text
-
-#: Failures printed on screen; all of them are in the files.
-_SHOWN = 20
-
-
-def summary(document: dict[str, Any]) -> None:
-    """Print counts per table, verdicts per paper and failures to standard output."""
-    from rich.console import Console
-    from rich.table import Table
-
-    # Names such as "[a]" in data must not be read as rich markup.
-    console = Console(markup=False, highlight=False, soft_wrap=True)
-    console.print(document["note"])
-    for paper_id, paper in document["papers"].items():
-        grid = Table(
-            title=f"{paper_id}: {paper['runs']['ended']} of {paper['runs']['wanted']} runs ended",
-            title_justify="left",
-        )
-        grid.add_column("table", no_wrap=True)
-        statuses = [name for name, number in document["counts"].items() if number]
-        for name in statuses:
-            grid.add_column(name, justify="right")
-        for table in paper["tables"].values():
-            grid.add_row(table["target"], *[str(table["counts"][name] or "") for name in statuses])
-        console.print(grid)
-        if paper["claims"]:
-            verdicts: dict[str, int] = {}
-            for claim in paper["claims"]:
-                verdicts[claim["verdict"]] = verdicts.get(claim["verdict"], 0) + 1
-            console.print(f"claims of {paper_id}: {counts_text(verdicts)}")
-    failed = document["check"]["failures"]
-    for line in failed[:_SHOWN]:
-        console.print(f"  {line}")
-    if len(failed) > _SHOWN:
-        console.print(f"  ... and {len(failed) - _SHOWN} more")
-    console.print(f"check: {len(failed)} failures" if failed else "check: passed")
 
 
 @guard

@@ -99,7 +99,9 @@ def _models_in(annotation: Any) -> list[Any]:
 
 def _tag(model: Any) -> Any:
     """The ``kind`` that selects a model of a union."""
-    field = model.model_fields.get("kind") if isinstance(model, type) and issubclass(model, BaseModel) else None
+    field = (
+        model.model_fields.get("kind") if isinstance(model, type) and issubclass(model, BaseModel) else None
+    )
     return get_args(field.annotation)[0] if field and get_args(field.annotation) else None
 
 
@@ -126,7 +128,9 @@ def _walk(model: type[BaseModel], location: Sequence[str | int]) -> tuple[list[s
     return keys, list(dict.fromkeys(siblings))
 
 
-def problems(error: ValidationError, path: str | Path, model: type[BaseModel], prefix: Sequence[str | int] = ()) -> list[str]:
+def problems(
+    error: ValidationError, path: str | Path, model: type[BaseModel], prefix: Sequence[str | int] = ()
+) -> list[str]:
     """A pydantic error as lines ``file:line: key: problem; remedy``."""
     lines = []
     for item in error.errors(include_url=False):
@@ -140,7 +144,9 @@ def problems(error: ValidationError, path: str | Path, model: type[BaseModel], p
             message = f"unknown key{did_you_mean(location[-1], siblings)}"
         elif kind == "missing":
             message = "is missing"
-        elif kind in ("int_type", "float_type", "int_parsing", "float_parsing", "bool_type") and isinstance(got, str):
+        elif kind in ("int_type", "float_type", "int_parsing", "float_parsing", "bool_type") and isinstance(
+            got, str
+        ):
             message = (
                 f"expects a number, got the text {got!r}; write it without quotes in a file "
                 "(nested --config values arrive as text: use --configfile)"
@@ -191,5 +197,7 @@ class Collector:
         """Raise everything gathered, each line once."""
         if self.lines:
             # The same mistake seen from several sizes or scales is one mistake.
-            unique = {re.sub(r" \(size [^()]*, scale [^()]*\)$", "", line): line for line in reversed(self.lines)}
+            unique = {
+                re.sub(r" \(size [^()]*, scale [^()]*\)$", "", line): line for line in reversed(self.lines)
+            }
             raise UserError(list(reversed(unique.values())))

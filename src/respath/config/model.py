@@ -33,7 +33,9 @@ def select_layers(selector: Any, layers: int, first: int = 2) -> Layers:
     elif isinstance(selector, str) and (match := re.fullmatch(r"(\d+)\.\.(\d*)", selector)):
         chosen = list(range(int(match[1]), int(match[2] or layers) + 1))
     else:
-        raise ValueError(f"{selector!r} selects no layers; write a list, '6..8', '6..', all, last-third or every-2")
+        raise ValueError(
+            f"{selector!r} selects no layers; write a list, '6..8', '6..', all, last-third or every-2"
+        )
     wrong = [n for n in chosen if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= layers]
     if wrong or not chosen:
         raise ValueError(f"{selector!r} names layers {wrong or 'none'}, but the model has layers 1..{layers}")
@@ -402,23 +404,35 @@ class ModelSpec(Document):
         own_layer = isinstance(values, ScaledValues | EmbeddingValues | TableValues)
         if isinstance(values, MixValues | ReuseValues) and isinstance(values.source, int):
             if isinstance(values, MixValues) and values.cache == "post_mix":
-                raise ValueError("values.cache: post_mix belongs to source: previous; another layer's value is added as projected")
+                raise ValueError(
+                    "values.cache: post_mix belongs to source: previous; another layer's value is added as projected"
+                )
             if values.source > self.layers:
                 raise ValueError(f"values.source {values.source} is not a layer of 1..{self.layers}")
             early = [n for n in targets if n <= values.source]
             if early:
-                raise ValueError(f"layers {early} cannot use the value of layer {values.source}, which is not above them")
+                raise ValueError(
+                    f"layers {early} cannot use the value of layer {values.source}, which is not above them"
+                )
         elif targets and targets[0] == 1 and not own_layer:
             raise ValueError("layer 1 has no earlier value to use; start at layer 2")
         if isinstance(values, NeutrenoValues | IdentityMapValues) and self.kv_heads != self.heads:
-            raise ValueError(f"{values.kind} adds values to the attention output, so it needs kv_heads equal to heads")
+            raise ValueError(
+                f"{values.kind} adds values to the attention output, so it needs kv_heads equal to heads"
+            )
         if sharing is not None and sharing.values and not isinstance(values, OwnValues):
-            raise ValueError(f"sharing values every {sharing.every} layers and the value path {values.kind} exclude each other")
+            raise ValueError(
+                f"sharing values every {sharing.every} layers and the value path {values.kind} exclude each other"
+            )
         if isinstance(values, EmbeddingValues | TableValues):
             if values.combine == "replace" and values.own:
-                raise ValueError("values.own weighs the layer's own value, which combine: replace leaves out; use combine: add")
+                raise ValueError(
+                    "values.own weighs the layer's own value, which combine: replace leaves out; use combine: add"
+                )
             if values.combine == "add" and not values.own and not values.learnable:
-                raise ValueError("combine: add with own 0 that is not learned adds to nothing; give own, or use combine: replace")
+                raise ValueError(
+                    "combine: add with own 0 that is not learned adds to nothing; give own, or use combine: replace"
+                )
         if isinstance(values, TableValues) and values.gate and (values.learnable or values.source != 1.0):
             raise ValueError("the table's gate stands in the place of source; leave out source and learnable")
         if sharing is not None and sharing.keys and isinstance(values, CrossLayerValues):
@@ -430,20 +444,30 @@ class ModelSpec(Document):
             if residual.of == "key" and sharing is not None and sharing.keys:
                 raise ValueError("attention_residual of key and shared keys exclude each other")
             if residual.of == "attention" and self.windows is not None:
-                raise ValueError("attention_residual of attention adds matrices over the same keys; it excludes windows")
+                raise ValueError(
+                    "attention_residual of attention adds matrices over the same keys; it excludes windows"
+                )
             if residual.of == "attention" and isinstance(values, CrossLayerValues):
-                raise ValueError("attention_residual of attention and cross_layer both redefine the attention matrix; choose one")
+                raise ValueError(
+                    "attention_residual of attention and cross_layer both redefine the attention matrix; choose one"
+                )
         if isinstance(stream, MoDA):
             if not isinstance(values, OwnValues) or sharing is not None or residual is not None:
-                raise ValueError("moda defines its own attention over depth; it excludes value paths, sharing and residuals")
+                raise ValueError(
+                    "moda defines its own attention over depth; it excludes value paths, sharing and residuals"
+                )
             if self.backbone != "llama":
                 raise ValueError(f"moda is defined on the llama backbone, not on {self.backbone}")
         if isinstance(stream, Truncated) and stream.start > self.layers:
             raise ValueError(f"stream.start {stream.start} is not a layer of 1..{self.layers}")
         if isinstance(stream, BlockAttnRes) and stream.length > 2 * self.layers:
-            raise ValueError(f"a block of {stream.length} sub-layers is longer than the model's {2 * self.layers}")
+            raise ValueError(
+                f"a block of {stream.length} sub-layers is longer than the model's {2 * self.layers}"
+            )
         if self.backbone != "llama" and stream.kind in ("deepnorm", "keel", "sandwich_ln", "lns"):
-            raise ValueError(f"{stream.kind} replaces the norms of the llama backbone; {self.backbone} has its own")
+            raise ValueError(
+                f"{stream.kind} replaces the norms of the llama backbone; {self.backbone} has its own"
+            )
         if self.backbone == "gpt2" and self.max_positions is None:
             raise ValueError("the gpt2 backbone learns positions: give max_positions")
         if self.backbone != "gpt2" and (self.max_positions is not None or self.dropout):
@@ -453,7 +477,9 @@ class ModelSpec(Document):
         if self.x0_scalars and stream.kind != "pre_ln":
             raise ValueError(f"x0_scalars rescale the pre_ln residual; they exclude the stream {stream.kind}")
         if self.backbone == "nanochat" and self.smear and self.width < 24:
-            raise ValueError(f"smear's gate reads 24 channels and the model has {self.width}; set smear: false")
+            raise ValueError(
+                f"smear's gate reads 24 channels and the model has {self.width}; set smear: false"
+            )
         if isinstance(values, TableValues) and values.gate and self.width < 12:
             raise ValueError("the table's gate reads 12 channels; the model is narrower")
         return self

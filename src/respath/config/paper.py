@@ -179,7 +179,9 @@ class Column(Document):
     @classmethod
     def _known_prefix(cls, value):
         if value is not None and not METRIC.match(value):
-            raise ValueError(f"{value!r} is no metric; it starts with loss. lm. train. account. kv. spec. launch. or sample.")
+            raise ValueError(
+                f"{value!r} is no metric; it starts with loss. lm. train. account. kv. spec. launch. or sample."
+            )
         return value
 
 

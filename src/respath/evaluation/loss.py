@@ -79,7 +79,12 @@ def unweighted_mean(domains: dict[str, dict[str, Any]], key: str) -> float | Non
 
 
 def evaluate(
-    train_json: Path, manifest: Path, checkpoints: Path, sequences: int, context: int | None = None, device: str = "cpu"
+    train_json: Path,
+    manifest: Path,
+    checkpoints: Path,
+    sequences: int,
+    context: int | None = None,
+    device: str = "cpu",
 ) -> dict[str, Any]:
     """Content of loss.json. ``sequences``: rows per domain at most. ``context``: tokens per row, by default as in training.
 
@@ -110,7 +115,8 @@ def evaluate(
     lengths = store_byte_lengths(manifest)
     model, _ = load_trained(train_json, checkpoints, device)
     domains = {
-        domain: summarise(token_losses(model, chosen, device), lengths[chosen[:, 1:]]) for domain, chosen in rows.items()
+        domain: summarise(token_losses(model, chosen, device), lengths[chosen[:, 1:]])
+        for domain, chosen in rows.items()
     }
     return {
         **content,
@@ -127,7 +133,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="respath.evaluation.loss", description=__doc__.splitlines()[0])
     parser.add_argument("--train", type=Path, required=True, help="train.json of the run")
-    parser.add_argument("--tokens", type=Path, required=True, help="manifest.json that the run was trained on")
+    parser.add_argument(
+        "--tokens", type=Path, required=True, help="manifest.json that the run was trained on"
+    )
     parser.add_argument("--checkpoints", type=Path, required=True, help="checkpoint folder of this run")
     parser.add_argument("--sequences", type=int, required=True, help="validation rows per domain, at most")
     parser.add_argument("--context", type=int, help="tokens per row (default: as in training)")
@@ -138,7 +146,12 @@ def main(arguments: list[str] | None = None) -> int:
     if given.sequences < 1 or (given.context is not None and given.context < 2):
         raise UserError("--sequences must be at least 1 and --context at least 2")
     content = evaluate(
-        given.train, given.tokens, given.checkpoints, given.sequences, given.context, chosen_device(given.device)
+        given.train,
+        given.tokens,
+        given.checkpoints,
+        given.sequences,
+        given.context,
+        chosen_device(given.device),
     )
     write_json(given.out, content)
     for domain, entry in content["domains"].items():

@@ -40,7 +40,12 @@ def hellaswag(row: Row) -> Row:
         raise ValueError("'endings' is not a list of four texts")
     label = _choice(row.get("label"), 4, "label")
     texts = {key: _text(row, key) for key in ("activity_label", "ctx_a", "ctx_b", "ctx")}
-    return {"ind": int(row.get("ind", 0)), **texts, "endings": [str(ending) for ending in endings], "label": str(label)}
+    return {
+        "ind": int(row.get("ind", 0)),
+        **texts,
+        "endings": [str(ending) for ending in endings],
+        "label": str(label),
+    }
 
 
 def winogrande(row: Row) -> Row:
@@ -134,14 +139,19 @@ def wikitext(row: Row) -> Row:
 
 
 SCHEMAS: dict[str, Callable[[Row], Row]] = {
-    function.__name__: function for function in (hellaswag, openbookqa, winogrande, arc, piqa, boolq, lambada, wikitext)
+    function.__name__: function
+    for function in (hellaswag, openbookqa, winogrande, arc, piqa, boolq, lambada, wikitext)
 }
 
 
 def same_question(one: Row, other: Row) -> bool:
     """Whether two converted ARC or OpenBookQA rows ask the same; labels (A.. or 1..) only name positions."""
     strip = [
-        {**row, "choices": row["choices"]["text"], "answerKey": row["choices"]["label"].index(row["answerKey"])}
+        {
+            **row,
+            "choices": row["choices"]["text"],
+            "answerKey": row["choices"]["label"].index(row["answerKey"]),
+        }
         for row in (one, other)
     ]
     return strip[0] == strip[1]

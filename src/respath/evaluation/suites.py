@@ -84,7 +84,9 @@ class Catalogue(Document):
         names = names or self.suites[suite]
         unknown = [name for name in names if name not in self.tasks]
         if unknown:
-            raise UserError([f"evaluation task {name!r} is not known{did_you_mean(name, self.tasks)}" for name in unknown])
+            raise UserError(
+                [f"evaluation task {name!r} is not known{did_you_mean(name, self.tasks)}" for name in unknown]
+            )
         return {name: self.tasks[name] for name in names}
 
     @model_validator(mode="after")

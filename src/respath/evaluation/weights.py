@@ -34,7 +34,9 @@ def read_train(path: str | Path) -> dict[str, Any]:
     """A train.json. UserError when the file is something else."""
     record = read_json(path)
     if not isinstance(record, dict) or record.get("kind") != "train":
-        raise UserError(f"{path}: not the result of a training (kind {record.get('kind') if isinstance(record, dict) else None!r})")
+        raise UserError(
+            f"{path}: not the result of a training (kind {record.get('kind') if isinstance(record, dict) else None!r})"
+        )
     return record
 
 
@@ -53,7 +55,9 @@ def verified_weights(train_json: str | Path, checkpoints: str | Path) -> Path:
     return path
 
 
-def load_trained(train_json: str | Path, checkpoints: str | Path, device="cpu") -> tuple[Transformer, RunSpec]:
+def load_trained(
+    train_json: str | Path, checkpoints: str | Path, device="cpu"
+) -> tuple[Transformer, RunSpec]:
     """Model with its final weights (float32, evaluation mode) on ``device``, and the run's spec.
 
     Safetensors only: nothing in a weight file is ever executed. Raises UserError when the run diverged, when weights are

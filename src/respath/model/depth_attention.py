@@ -110,7 +110,13 @@ def attend_over_depth(
     if not depth:
         return attend(q, k, v, seen, kernel)
     low = emulates(q)
-    if kernel == "eager" or not seen.square or seen.window is not None or q.device.type != "cpu" or (q.dtype.itemsize < 4 and not low):
+    if (
+        kernel == "eager"
+        or not seen.square
+        or seen.window is not None
+        or q.device.type != "cpu"
+        or (q.dtype.itemsize < 4 and not low)
+    ):
         return _definition(q, k, v, depth, seen)
     repeats = q.shape[2] // k.shape[2]
     if repeats > 1:

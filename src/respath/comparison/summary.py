@@ -1,0 +1,69 @@
+"""A comparison on screen: counts per table, verdicts, failures; or three lines of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from respath.comparison.diff import counts_text
+
+#: Failures printed on screen; all of them are in the files.
+_SHOWN = 20
+
+
+def summary(document: dict[str, Any]) -> None:
+    """Print counts per table, verdicts per paper and failures to standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    # Names such as "[a]" in data must not be read as rich markup.
+    console = Console(markup=False, highlight=False, soft_wrap=True)
+    console.print(document["note"])
+    for paper_id, paper in document["papers"].items():
+        grid = Table(
+            title=f"{paper_id}: {paper['runs']['ended']} of {paper['runs']['wanted']} runs ended",
+            title_justify="left",
+        )
+        grid.add_column("table", no_wrap=True)
+        statuses = [name for name, number in document["counts"].items() if number]
+        for name in statuses:
+            grid.add_column(name, justify="right")
+        for table in paper["tables"].values():
+            grid.add_row(table["target"], *[str(table["counts"][name] or "") for name in statuses])
+        console.print(grid)
+        if paper["claims"]:
+            verdicts: dict[str, int] = {}
+            for claim in paper["claims"]:
+                verdicts[claim["verdict"]] = verdicts.get(claim["verdict"], 0) + 1
+            console.print(f"claims of {paper_id}: {counts_text(verdicts)}")
+    failed = document["check"]["failures"]
+    for line in failed[:_SHOWN]:
+        console.print(f"  {line}")
+    if len(failed) > _SHOWN:
+        console.print(f"  ... and {len(failed) - _SHOWN} more")
+    console.print(f"check: {len(failed)} failures" if failed else "check: passed")
+
+
+def brief(document: dict[str, Any]) -> str:
+    """Where the tables are and how many cells match, in a few lines."""
+    scale = document["scale"]
+    lines = [f"Tables, figures and pages: reports/out/{scale}/<paper>/ (open index.html). {document['note']}"]
+    for paper_id, paper in document["papers"].items():
+        judged = [
+            cell
+            for table in paper["tables"].values()
+            for cell in table["cells"]
+            if cell["printed"] is not None
+        ]
+        matching = sum(cell["status"] in ("match", "within") for cell in judged)
+        others: dict[str, int] = {}
+        for cell in judged:
+            if cell["status"] not in ("match", "within"):
+                others[cell["status"]] = others.get(cell["status"], 0) + 1
+        rest = f"; {counts_text(others)}" if others else ""
+        supported = sum(claim["verdict"] == "supported" for claim in paper["claims"])
+        lines.append(
+            f"{paper_id}: {matching} of {len(judged)} printed cells match{rest}. "
+            f"{paper['runs']['ended']} of {paper['runs']['wanted']} runs ended; "
+            f"{supported} of {len(paper['claims'])} claims supported. Cell by cell: respath diff --scale {scale}"
+        )
+    return "\n".join(lines)
