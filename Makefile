@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 SCALE ?= smoke
+# One thread a process: results do not depend on how many cores the machine has, and two workers use two cores.
+WORKERS ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
 
 .PHONY: help demo test test-all lint bench pdf clean
 .DEFAULT_GOAL := help
@@ -22,10 +25,10 @@ demo: $(VENV)/.ready  ## from raw text to ResFormer Table 3 at scale smoke, and 
 	@$(BIN)/respath diff --scale smoke --brief
 
 test: $(VENV)/.ready  ## unit, DAG and smoke tests (about 10 minutes on two cores)
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: $(VENV)/.ready  ## the tests that take longer
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 lint: $(VENV)/.ready  ## ruff, snakefmt, snakemake --lint, generated files in step
 	$(BIN)/ruff check .

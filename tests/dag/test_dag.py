@@ -90,7 +90,11 @@ def test_nothing_is_planned_when_everything_is_there(done):
     ("name", "old", "new"),
     [
         ("papers/resformer/variants.yaml", 'label: "Identity"', 'label: "Identity!"'),
-        ("papers/resformer/variants.yaml", 'colour: "#4e79a7"', 'colour: "#4e79a8"'),
+        (
+            "papers/resformer/variants.yaml",
+            'label: "Identity"\n    colour: "#4e79a7"',
+            'label: "Identity"\n    colour: "#4e79a8"',
+        ),
         ("papers/resformer/tables.yaml", 'title: "Average valid loss for', 'title: "Mean valid loss for'),
         ("papers/resformer/figures.yaml", "curve_size: 468M", "curve_size: 82M"),
         ("papers/resformer/paper.yaml", "# Value Residual Learning as data", "# The paper as data"),

@@ -31,7 +31,7 @@ def run_of(project, ref: str, scale: str = "paper", **request):
 @pytest.mark.parametrize(
     ("scale", "variant", "run"),
     [
-        ("smoke", "transformer", "resformer-82M-transformer-s1-0e4f7ee1"),
+        ("smoke", "transformer", "resformer-82M-transformer-s1-3661f237"),
         ("mini", "plus", "resformer-82M-plus-s1-bf198306"),
         ("paper", "transformer", "resformer-82M-transformer-s1-5f3500e0"),
         ("paper", "plus", "resformer-82M-plus-s1-58df6330"),

@@ -79,7 +79,7 @@ def test_killed_at_five_moments_a_run_ends_bit_identical(run, reference):
     assert run.result["cost"]["sessions"] > 1
 
 
-@pytest.mark.parametrize("first", range(0, 60, 12))
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(12, 60, 12))])
 def test_killed_at_any_write_of_a_checkpoint_a_run_ends_bit_identical(run, reference, first):
     for number in range(first, first + 12, 5):
         assert run.start(checkpoint_steps=2, die_at=number).wait() in (-signal.SIGKILL, 0)
@@ -148,7 +148,14 @@ def lose_done(folder):
     (folder / "DONE").unlink()
 
 
-@pytest.mark.parametrize("damage", [truncate, flip_a_bit, flip_a_bit_in_done, lose_a_file, lose_done])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        truncate,
+        flip_a_bit,
+        *(pytest.param(f, marks=pytest.mark.slow) for f in (flip_a_bit_in_done, lose_a_file, lose_done)),
+    ],
+)
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(run, reference, damage):
     interrupted(run)
     *_, before, newest = checkpoint_steps(run)
