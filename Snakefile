@@ -5,15 +5,12 @@ from snakemake.utils import min_version
 min_version("9.19")
 
 
-configfile: "config.yaml"
-
-
 include: "workflow/rules/common.smk"
 
 
 rule all:
-    default_target: True
     "Every table, figure and page of every paper at this scale."
+    default_target: True
     input:
         [rendered(artifact) for artifact in PROJECT.artifacts()],
         expand("reports/out/{scale}/{paper}/index.html", scale=SCALE, paper=PAPERS),

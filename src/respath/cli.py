@@ -34,11 +34,10 @@ Scale = Annotated[str | None, typer.Option("--scale", help="smoke, mini or paper
 
 
 def _project(scale: str | None = None, seed: int | None = None) -> Project:
-    from respath.config.documents import load_yaml
+    from respath.config.documents import load_dials
 
     root = find_root()
-    config = load_yaml(root / "config.yaml") if (root / "config.yaml").exists() else {}
-    config = dict(config or {})
+    config = load_dials(root / "config.yaml")
     if scale is not None:
         config["scale"] = scale
     if seed is not None:

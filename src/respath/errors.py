@@ -45,7 +45,7 @@ def explain_os_error(error: OSError) -> str:
     where = error.filename if error.filename is not None else "a file"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
-            f"{where}: no space left on the device; free some space (or set `scratch:` in config.yaml) and run the same "
+            f"{where}: no space left on the device; free some space (or set `checkpoints:` in config.yaml to another file system) and run the same "
             "command again: finished shards and checkpoints are kept"
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

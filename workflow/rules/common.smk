@@ -9,6 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
 from respath import jobs
+from respath.config.documents import load_dials
 from respath.config.model import identity
 from respath.config.project import Project
 from respath.config.run import sample_id, tokenizer_id, tokens_id
@@ -17,29 +18,42 @@ from respath.errors import UserError
 from respath.files import canonical_json
 
 
-def read_project():
-    """The project; or every problem of config, papers and scales, one a line and without a traceback."""
-    settings = dict(config)
-    if isinstance(settings.get("seeds"), list):
-        # `--config seeds=[1,2,3]` arrives as texts.
-        settings["seeds"] = [int(seed) if str(seed).isdigit() else seed for seed in settings["seeds"]]
+def tell(text):
+    """A notice on stderr (stdout belongs to --dag and its like)."""
+    print(text, file=sys.stderr)
+
+
+def or_leave(function, *arguments):
+    """Call and return; or tell every problem, one a line and without a traceback, and leave."""
     try:
-        return Project(Path(workflow.basedir), settings)
+        return function(*arguments)
     except UserError as error:
         for line in error.lines:
             tell(f"error: {line}")
         sys.exit(error.exit_code)
 
 
-def tell(text):
-    """A notice on stderr (stdout belongs to --dag and its like)."""
-    print(text, file=sys.stderr)
+def read_project():
+    """The project. Raises UserError with every problem of config, papers and scales."""
+    settings = dict(config)
+    if isinstance(settings.get("seeds"), list):
+        # `--config seeds=[1,2,3]` arrives as texts.
+        settings["seeds"] = [
+            int(seed) if re.fullmatch(r"-?\d+", str(seed)) else seed for seed in settings["seeds"]
+        ]
+    return Project(Path(workflow.basedir), settings)
+
+
+# Read by our own reader first, whose messages name file and line. Snakemake refuses an empty file, although no key is needed.
+if or_leave(load_dials, "config.yaml"):
+
+    configfile: "config.yaml"
 
 
 # Jobs find our sources, and the Python that runs Snakemake; an environment activated for a job still comes first.
 jobs.export_environment(Path(workflow.basedir))
 
-PROJECT = read_project()
+PROJECT = or_leave(read_project)
 SCALE = PROJECT.config.scale
 PAPERS = list(PROJECT.folders)
 RUNS = PROJECT.all_runs()

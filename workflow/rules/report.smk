@@ -91,18 +91,18 @@ for artifact in PROJECT.artifacts():
 
 
 rule demo:
+    "ResFormer Table 3 and everything around it, from raw text to checked cells."
     input:
         [rendered(PROJECT.artifact(target)) for target in DEMO],
-    "ResFormer Table 3 and everything around it, from raw text to checked cells."
     localrule: True
 
 
 rule pdf:
+    "One PDF per paper with all its tables and figures (needs latexmk or tectonic)."
     input:
         rendered=[f for artifact in PROJECT.artifacts() for f in rendered(artifact)],
     log:
         f"logs/pdf/{SCALE}.log",
-    "One PDF per paper with all its tables and figures (needs latexmk or tectonic)."
     localrule: True
     conda:
         "../../envs/report.yaml"
@@ -115,9 +115,9 @@ rule pdf:
 
 
 rule plan:
+    "Runs needed and done, tokens, FLOPs, hours and disk per table, before spending anything."
     log:
         "logs/plan.log",
-    "Runs needed and done, tokens, FLOPs, hours and disk per table, before spending anything."
     localrule: True
     conda:
         "../../envs/report.yaml"
@@ -128,12 +128,12 @@ rule plan:
 
 
 rule diff:
+    "Regenerated against printed numbers, cell by cell, from the results that exist."
     input:
         accounts=expand("results/accounts/{paper}-{scale}.json", paper=PAPERS, scale=SCALE),
         kv=expand("results/kv/{paper}.json", paper=PAPERS),
     log:
         "logs/diff.log",
-    "Regenerated against printed numbers, cell by cell, from the results that exist."
     localrule: True
     conda:
         "../../envs/report.yaml"
@@ -146,12 +146,12 @@ rule diff:
 
 
 rule check:
+    "Like diff, but fails when a comparable cell is off or a claim is contradicted."
     input:
         accounts=expand("results/accounts/{paper}-{scale}.json", paper=PAPERS, scale=SCALE),
         kv=expand("results/kv/{paper}.json", paper=PAPERS),
     log:
         "logs/check.log",
-    "Like diff, but fails when a comparable cell is off or a claim is contradicted."
     localrule: True
     conda:
         "../../envs/report.yaml"

@@ -28,9 +28,9 @@ rule train:
 
 
 rule clean_checkpoints:
+    "Delete the intermediate checkpoints of finished runs (final weights stay)."
     log:
         "logs/clean_checkpoints.log",
-    "Delete the intermediate checkpoints of finished runs (final weights stay)."
     localrule: True
     conda:
         "../../envs/train.yaml"

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from respath.comparison.results import Results
-from respath.config.documents import load_yaml
+from respath.config.documents import load_dials
 from respath.config.project import Project, find_root
 from respath.errors import UserError
 
@@ -40,7 +40,5 @@ def open_project(options: argparse.Namespace) -> tuple[Project, Results]:
             raise UserError(f"--config: expects a JSON object, got {type(dials).__name__}")
     if options.scale:
         dials["scale"] = options.scale
-    path = root / "config.yaml"
-    base = load_yaml(path) if path.exists() else {}
-    project = Project(root, {**(base or {}), **dials})
+    project = Project(root, {**load_dials(root / "config.yaml"), **dials})
     return project, Results(project, options.results)

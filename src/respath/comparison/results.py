@@ -12,6 +12,15 @@ from respath.files import read_json
 
 #: Schema version of every result file that this module understands.
 SCHEMA = 1
+#: What each kind of result cannot do without.
+_NEEDED = {
+    "train": ("status", "loss", "curve"),
+    "loss": ("status", "domains", "mean_loss", "mean_bits_per_byte"),
+    "lm_eval": ("status", "tasks"),
+    "accounts": ("entries",),
+    "kv": ("entries",),
+    "tokens": ("splits",),
+}
 
 
 class Results:
@@ -51,6 +60,8 @@ class Results:
                 f"{path}: schema: version {data.get('schema')!r} is not readable here (needs {SCHEMA}); delete it and run the "
                 "same command again"
             )
+        if absent := [key for key in _NEEDED[kind] if key not in data]:
+            raise UserError(f"{path}: has no {', '.join(absent)}; delete it and run the same command again")
         if run is not None and data.get("run") != run:
             raise UserError(
                 f"{path}: run: belongs to {data.get('run')!r}, not to {run!r}; delete it and run the same command again"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from respath.errors import UserError, did_you_mean
+from respath.errors import UserError, did_you_mean, explain_os_error
 
 _BaseLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -40,9 +40,9 @@ _Loader.add_implicit_resolver(
 
 
 class Document(BaseModel):
-    """Base of every typed document: unknown keys are refused, numbers are not strings, instances are frozen."""
+    """Base of every typed document: unknown keys are refused, numbers are finite and no strings, instances are frozen."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -56,6 +56,8 @@ def load_yaml(path: str | Path) -> Any:
         raise UserError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+    except OSError as error:
+        raise UserError(explain_os_error(error)) from None
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader subclass
     except yaml.MarkedYAMLError as error:
@@ -64,6 +66,14 @@ def load_yaml(path: str | Path) -> Any:
         raise UserError(f"{path}{where}: {error.problem}") from None
     except yaml.YAMLError as error:
         raise UserError(f"{path}: {error}") from None
+
+
+def load_dials(path: str | Path) -> dict[str, Any]:
+    """The keys of config.yaml, unchecked; none where the file is empty or absent. Raises UserError for anything else."""
+    data = load_yaml(path) if Path(path).exists() else None
+    if not isinstance(data, dict | None):
+        raise UserError(f"{path}: is no mapping; write one `key: value` a line, e.g. `scale: smoke`")
+    return data or {}
 
 
 def line_of(path: str | Path, keys: Sequence[str | int]) -> int | None:
@@ -170,6 +180,8 @@ def problems(
 
 def check(model: type[Model], data: Any, path: str | Path, prefix: Sequence[str | int] = ()) -> Model:
     """Validate parsed data as ``model``. Raises UserError with one line per problem."""
+    if data is None and not prefix:
+        raise UserError(f"{path}: is empty; it needs {', '.join(_required(model))}")
     try:
         # Through JSON so that strict mode takes lists for tuples, but never text for numbers.
         return model.model_validate_json(json.dumps(data))
@@ -177,6 +189,10 @@ def check(model: type[Model], data: Any, path: str | Path, prefix: Sequence[str 
         raise UserError(problems(error, path, model, prefix)) from None
     except (TypeError, ValueError) as error:
         raise UserError(f"{path}: {'.'.join(map(str, prefix))}: {error}") from None
+
+
+def _required(model: type[BaseModel]) -> list[str]:
+    return [name for name, field in model.model_fields.items() if field.is_required()]
 
 
 class Collector:

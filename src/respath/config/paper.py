@@ -330,6 +330,17 @@ class ScalePaper(Document):
     evaluation: ScaleEvaluation = ScaleEvaluation()
 
 
+def _distinct_seeds(seeds: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    if seeds is not None and not seeds:
+        raise ValueError("is empty; give at least one seed")
+    for seed in seeds or ():
+        if seed < 0:
+            raise ValueError(f"{seed} is no seed; seeds are 0 or larger")
+        if seeds.count(seed) > 1:
+            raise ValueError(f"seed {seed} is given twice; one run would count as two")
+    return seeds
+
+
 class Scale(Document):
     """scales/<id>.yaml."""
 
@@ -340,6 +351,8 @@ class Scale(Document):
     comparable: bool = False
     """May measured cells (losses, accuracies) be set against the printed numbers?"""
     papers: dict[str, ScalePaper]
+
+    _seeds = field_validator("seeds")(_distinct_seeds)
 
 
 # --- the user's dials ----------------------------------------------------------------------------------------------
@@ -368,3 +381,12 @@ class UserConfig(Document):
     """error: a table needs its runs. allow: render what is there, the other cells "not run"."""
     runtime: Runtime = Runtime()
     """Resources of the trainer (below)."""
+
+    _seeds = field_validator("seeds")(_distinct_seeds)
+
+    @field_validator("papers")
+    @classmethod
+    def _some_paper(cls, papers):
+        if not papers:
+            raise ValueError("is empty; name at least one folder of papers/")
+        return papers

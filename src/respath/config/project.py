@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from respath.config import paper as documents
-from respath.config.documents import Collector, check, load_yaml
+from respath.config.documents import Collector, check, load_dials, load_yaml
 from respath.config.model import ModelSpec
 from respath.config.paper import (
     Corpora,
@@ -127,8 +127,7 @@ class Project:
         # Paths in messages are shown relative to the project where possible: short, and the same for everybody.
         relative = self._relative
         if config is None:
-            path = self.root / "config.yaml"
-            config = collect(load_yaml, path) if path.exists() else {}
+            config = collect(load_dials, self.root / "config.yaml")
         self.config: UserConfig = (
             collect(check, UserConfig, dict(config or {}), relative("config.yaml")) or UserConfig()
         )
@@ -143,7 +142,9 @@ class Project:
         for paper in self.config.papers:
             if paper not in known:
                 collect.lines.append(
-                    f"{relative('config.yaml')}: papers: {paper!r} is not known{did_you_mean(paper, known)}"
+                    f"papers/{paper}/paper.yaml: no such file"
+                    if paper and (self.root / "papers" / paper).is_dir()
+                    else f"{relative('config.yaml')}: papers: {paper!r} is not known{did_you_mean(paper, known)}"
                 )
                 continue
             folder = collect(self._load_paper, paper)

@@ -1,0 +1,119 @@
+"""What a user can get wrong in config.yaml, in the papers and in result files: one line with file, key and remedy each."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from respath.comparison.diff import compare
+from respath.comparison.results import Results
+from respath.config.documents import load_dials
+from respath.config.project import Project
+from respath.errors import UserError, explain_os_error
+from respath.files import write_json
+from tests.golden.toy import ROOT as TOY
+from tests.golden.toy import run_id, toy, toy_project
+from tests.project_copy import ROOT, ProjectCopy, clean_environment
+
+
+def problems(function, *arguments) -> str:
+    with pytest.raises(UserError) as error:
+        function(*arguments)
+    return "\n".join(error.value.lines)
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """The toy project, to be edited."""
+    return shutil.copytree(TOY, tmp_path / "toy")
+
+
+@pytest.mark.parametrize("text", ["- smoke\n", "smoke\n", "3\n"])
+def test_a_config_that_is_no_mapping_is_refused(tmp_path, text):
+    (tmp_path / "config.yaml").write_text(text)
+    assert "config.yaml: is no mapping" in problems(load_dials, tmp_path / "config.yaml")
+
+
+@pytest.mark.parametrize("text", [None, "", "# all comments\n"])
+def test_a_config_may_be_empty_or_absent(tmp_path, text):
+    if text is not None:
+        (tmp_path / "config.yaml").write_text(text)
+    assert load_dials(tmp_path / "config.yaml") == {}
+
+
+@pytest.mark.parametrize("text", ["- smoke\n", "scale: [smoke\n"])
+def test_the_command_line_says_a_broken_config_in_one_line(copied, text):
+    (copied / "config.yaml").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "respath.cli", "list"], cwd=copied, capture_output=True, text=True,
+        env={**clean_environment(), "PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "config.yaml" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "expected"),
+    [("- smoke\n", 2, "error: config.yaml: is no mapping"), ("scale: [smoke\n", 2, "error: config.yaml:2:"), ("", 0, "")],
+    ids=["a list", "malformed", "empty"],
+)  # fmt: skip
+def test_snakemake_says_a_broken_config_in_our_words_and_takes_an_empty_one(tmp_path, text, code, expected):
+    copy = ProjectCopy(tmp_path)
+    (copy.path / "config.yaml").write_text(text)
+    done = copy.snakemake("-n", "resformer_table13")
+    assert done.returncode == code
+    assert expected in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("dials", "expected"),
+    [
+        ({"seeds": [-1]}, "seeds: -1 is no seed"),
+        ({"seeds": [1, 1]}, "seeds: seed 1 is given twice"),
+        ({"seeds": []}, "seeds: is empty"),
+        ({"papers": []}, "papers: is empty"),
+    ],
+)
+def test_dials_that_mean_nothing_are_refused(dials, expected):
+    assert expected in problems(Project, TOY, {"papers": ["toy"], **dials})
+
+
+def test_a_paper_without_its_file_names_the_file(copied):
+    (copied / "papers/toy/paper.yaml").unlink()
+    assert "papers/toy/paper.yaml: no such file" in problems(Project, copied, {"papers": ["toy"]})
+
+
+def test_an_empty_file_says_what_it_needs(copied):
+    (copied / "papers/toy/paper.yaml").write_text("")
+    assert "papers/toy/paper.yaml: is empty; it needs id, " in problems(Project, copied, {"papers": ["toy"]})
+
+
+@pytest.mark.parametrize("number", [".nan", ".inf"])
+def test_a_number_that_is_none_is_refused(copied, number):
+    path = copied / "papers/toy/paper.yaml"
+    lines = path.read_text().splitlines()
+    at = next(i for i, line in enumerate(lines) if "weight_decay:" in line)
+    lines[at] = lines[at].split("weight_decay:")[0] + f"weight_decay: {number}"
+    path.write_text("\n".join(lines))
+    assert "recipe.weight_decay: input should be a finite number" in problems(
+        Project, copied, {"papers": ["toy"]}
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "absent"),
+    [("train", "runs/{run}/train.json", "status"), ("loss", "evals/{run}/loss.json", "domains"),
+     ("lm_eval", "evals/{run}/lm.json", "tasks"), ("kv", "kv/toy.json", "entries")],
+)  # fmt: skip
+def test_a_result_without_what_it_is_for_is_named(tmp_path, kind, name, absent):
+    project, _ = toy(tmp_path)
+    run = run_id(toy_project(), "S", "base", 1)
+    write_json(tmp_path / name.format(run=run), {"schema": 1, "kind": kind, "run": run})
+    said = problems(compare, project, Results(project, tmp_path))
+    assert name.format(run=run) in said and absent in said and "delete it" in said
+
+
+def test_a_full_disk_names_a_dial_that_exists():
+    said = explain_os_error(OSError(28, "No space left on device", "checkpoints/x"))
+    assert "`checkpoints:` in config.yaml" in said
