@@ -14,7 +14,7 @@ itself and 512 earlier tokens at length 2,048; the last layer is long). The reci
 kernel's default, 2^-23 in fp32 (``norm_eps``). Its rotation turns the other way, which equals exchanging the
 halves of each head's query and key rows.
 
-Parameters beside the llama backbone's names: ``entry.gate`` (24,) and ``entry.scale`` (), with ``smear``. No
+Parameters beside the llama backbone's names: ``entry.gate`` (24,) and ``entry.scale`` (1,), with ``smear``. No
 norm has any; the MLP has no gate. In all 135,266,329 at d12 and 780,140,569 at d24.
 Initialisation (``init_std`` is not used): embedding N(0, 0.8), head N(0, 0.001); query, key, value uniform
 within sqrt(3 / width), MLP up within 0.4 of that; both output projections 0, so that every layer starts as
@@ -71,7 +71,7 @@ class SmearedEntry(nn.Module):
         super().__init__()
         self.eps = eps
         self.gate = nn.Parameter(torch.empty(SMEAR_CHANNELS))
-        self.scale = nn.Parameter(torch.empty(()))
+        self.scale = nn.Parameter(torch.empty(1))  # DeepSpeed's ZeRO refuses a parameter without a dimension
 
     def forward(self, embedded: Tensor, place) -> Tensor:
         """(batch, time, width) -> the same. The cache hands the previous chunk's last token on."""
@@ -86,7 +86,7 @@ class SmearedEntry(nn.Module):
 
     def initial(self, draw: Draw) -> dict[str, Tensor]:
         """No smear."""
-        return {"gate": torch.zeros(self.gate.shape), "scale": torch.zeros(())}
+        return {"gate": torch.zeros(self.gate.shape), "scale": torch.zeros(1)}
 
 
 class SquaredReluMLP(nn.Module):

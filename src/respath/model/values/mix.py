@@ -48,7 +48,9 @@ class MixedValues(OwnValues):
         else:
             shares = spec.layers if coefficients.parameterisation == "softmax_all" else len(self.targets)
             self.logits = nn.Parameter(torch.empty(shares))
-            self.scale = nn.Parameter(torch.empty(()))
+            self.scale = nn.Parameter(
+                torch.empty(1)
+            )  # DeepSpeed's ZeRO refuses a parameter without a dimension
 
     def weights(self) -> tuple[tuple[Tensor | float, ...], tuple[Tensor | float, ...]]:
         """lambda_{n,1} and lambda_{n,2} of each target layer."""

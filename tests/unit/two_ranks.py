@@ -1,0 +1,191 @@
+"""One optimizer step of many models on two CPU ranks, by DistributedDataParallel and by DeepSpeed, in one pair of processes."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from respath.config.model import ModelSpec
+from respath.config.run import Recipe
+from respath.model import build_model, parameter_roles
+from respath.training.objective import GradientStep, make_objective
+from respath.training.optimizer import make_optimizer
+from respath.training.world import World
+
+RANKS = 2
+ROWS = 2  # sequences per rank
+LENGTH = 40  # above the small windows, so that both kinds of layer differ
+
+#: A large epsilon makes AdamW's step a smooth function of the gradient. With 1e-8 the first step is its sign, and an
+#: entry that is zero but for rounding would move by a whole learning rate in either direction.
+RECIPE = Recipe(
+    steps=10,
+    warmup_steps=1,
+    peak_lr=1e-2,
+    final_lr=1e-3,
+    adam_eps=1e-3,
+    batch_sequences=RANKS * ROWS,
+    context=LENGTH,
+    precision="fp32",
+)
+
+#: ZeRO-2 with our own optimizer. Small buckets, as DeepSpeed allocates them in full for every model; no clipping, as
+#: DeepSpeed clips to a norm of 1 unless told otherwise.
+DEEPSPEED = {
+    "train_micro_batch_size_per_gpu": ROWS,
+    "gradient_accumulation_steps": 1,
+    "zero_optimization": {"stage": 2, "reduce_bucket_size": 1_000_000, "allgather_bucket_size": 1_000_000},
+    "zero_allow_untested_optimizer": True,
+    "gradient_clipping": 0.0,
+    "steps_per_print": 1_000_000,
+}
+
+
+def has_deepspeed() -> bool:
+    """Whether the optional package is installed (it is not imported: that takes seconds)."""
+    return importlib.util.find_spec("deepspeed") is not None
+
+
+def perturbed(spec: ModelSpec) -> torch.nn.Module:
+    """A model with noise on every parameter: where output projections are zero, most gradients are too."""
+    model = build_model(spec)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def optimizer_of(model: torch.nn.Module) -> torch.optim.Optimizer:
+    """The trainer's AdamW."""
+    return make_optimizer(dict(model.named_parameters()), parameter_roles(model), RECIPE)
+
+
+def plain_step(spec: ModelSpec, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Parameters after one step of a single process on all rows."""
+    model = perturbed(spec)
+    optimizer = optimizer_of(model)
+    make_objective(model, "fp32")(ids).backward()
+    optimizer.step()
+    return dict(model.named_parameters())
+
+
+def ddp_step(spec: ModelSpec, ids: torch.Tensor, world: World) -> tuple[torch.nn.Module, float]:
+    """The model after one step through the trainer's own DDP path, and this rank's loss.
+
+    A second gradient follows: DDP finds a parameter that took no part in the step only there.
+    """
+    model = perturbed(spec)
+    optimizer = optimizer_of(model)
+    gradient = GradientStep(make_objective(model, "fp32"), world, ROWS, compiled=False, scaled=False)
+    loss = gradient(ids)
+    optimizer.step()
+    optimizer.zero_grad()
+    gradient(ids)
+    return model, loss.item()
+
+
+def deepspeed_step(spec: ModelSpec, ids: torch.Tensor, world: World) -> tuple[torch.nn.Module, float]:
+    """The model after one ZeRO-2 step, and this rank's loss."""
+    import deepspeed
+
+    model = perturbed(spec)
+    engine, *_ = deepspeed.initialize(
+        model=make_objective(model, "fp32"), optimizer=optimizer_of(model), config=DEEPSPEED
+    )
+    loss = engine(ids)
+    engine.backward(loss)
+    engine.step()
+    engine.destroy()
+    return model, loss.item()
+
+
+ENGINES = {"ddp": ddp_step, "deepspeed": deepspeed_step}
+
+
+def report(engine: str, spec: ModelSpec, world: World) -> dict:
+    """What one engine did with one model, as JSON values.
+
+    ``loss`` of this rank's rows before the step and ``after`` of all rows after it; ``gap``: the largest difference of
+    a parameter from the single process's; ``unmoved``: parameters that the step left as they were.
+    """
+    generator = torch.Generator().manual_seed(5)
+    ids = torch.randint(spec.vocab_size, (RANKS * ROWS, LENGTH), generator=generator)
+    before = dict(perturbed(spec).named_parameters())
+    mine = ids[world.rank * ROWS : (world.rank + 1) * ROWS]
+    model, loss = ENGINES[engine](spec, mine, world)
+    model.eval()
+    expected = plain_step(spec, ids)
+    with torch.no_grad():
+        after = make_objective(model, "fp32")(ids).item()
+        parameters = dict(model.named_parameters())
+        gaps = {name: (parameters[name] - expected[name]).abs().max().item() for name in expected}
+    return {
+        "loss": loss,
+        "after": after,
+        "gap": max(gaps.values()),
+        "farthest": max(gaps, key=gaps.get),
+        "unmoved": [name for name in before if torch.equal(parameters[name], before[name])],
+    }
+
+
+def rank_main(rank: int, port: int, folder: str, specs: dict[str, dict], engines: list[str]) -> None:
+    """One rank: every model through every engine; writes ``rank<r>.json``. An error is that model's result."""
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(RANKS),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "DS_ACCELERATOR": "cpu",
+    }
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+    world = World(rank, RANKS, torch.device("cpu"))
+    if "deepspeed" in engines:
+        import deepspeed
+
+        # Where there is a C++ compiler it compiles shared-memory collectives on first use, for minutes; gloo suffices.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    results: dict[str, dict] = {}
+    for name, fields in specs.items():
+        spec = ModelSpec.model_validate_json(json.dumps(fields))
+        results[name] = {}
+        for engine in engines:
+            try:
+                results[name][engine] = report(engine, spec, world)
+            except (RuntimeError, ValueError, AssertionError, TypeError, KeyError, AttributeError) as error:
+                results[name][engine] = {"error": f"{type(error).__name__}: {error}"}
+    Path(folder, f"rank{rank}.json").write_text(json.dumps(results))
+    world.close()
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def run_pair(folder: Path, specs: dict[str, ModelSpec], engines: list[str], seconds: float) -> list[dict]:
+    """Start both ranks and wait for them; their results. Ends both and raises TimeoutError after ``seconds``."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    fields = {name: spec.model_dump(mode="json") for name, spec in specs.items()}
+    pair = torch.multiprocessing.spawn(
+        rank_main, (free_port(), str(folder), fields, engines), nprocs=RANKS, join=False
+    )
+    end = time.monotonic() + seconds
+    while not pair.join(timeout=1):
+        if time.monotonic() > end:
+            for process in pair.processes:
+                process.kill()
+            raise TimeoutError(f"two ranks took more than {seconds:.0f} s")
+    return [json.loads(Path(folder, f"rank{rank}.json").read_text()) for rank in range(RANKS)]
