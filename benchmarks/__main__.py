@@ -1,6 +1,6 @@
 """Measure what the project promises to be fast at, and write docs/performance.md.
 
-python -m benchmarks              measure everything (about ten minutes on two idle cores), then render
+python -m benchmarks              measure everything (about fifteen minutes on two idle cores), then render
 python -m benchmarks --only plan  measure one part again and keep the other numbers
 python -m benchmarks --render     render docs/performance.md from the stored numbers
 """
@@ -22,6 +22,7 @@ from respath.files import read_json, write_json, write_text
 ROOT = Path(__file__).resolve().parents[1]
 NUMBERS = ROOT / "benchmarks/numbers.json"
 PAGE = ROOT / "docs/performance.md"
+VALUE_PATH_GOAL = 1.03
 
 
 def run(*arguments: str, threads: int = 1) -> str:
@@ -57,6 +58,7 @@ PARTS = {
     "step_fp32": lambda: json.loads(
         run("benchmarks/step_time.py", "--precision", "fp32", "--repetitions", "5")
     ),
+    "variants": lambda: json.loads(run("-m", "benchmarks.variants", "--repetitions", "5")),
 }
 
 
@@ -141,7 +143,60 @@ def render(numbers: dict) -> str:
             lines.append(
                 f"| {name} | {seconds:.3f} | {f'{over:.3f}' if over else '--'} | {f'{speed:.2f}' if speed else '--'} |"
             )
+    if variants := numbers.get("variants"):
+        lines += _variants(variants)
     return "\n".join(lines) + "\n"
+
+
+def _variants(numbers: dict) -> list[str]:
+    """The sections on every variant's step and on decoding."""
+    shapes = numbers["shapes"]
+    sizes = "; ".join(
+        f"{name}: width {shape['width']}, {shape['batch']} sequences of {shape['context']} tokens"
+        for name, shape in shapes.items()
+    )
+    lines = [
+        "",
+        "## Every variant's training step",
+        "",
+        "Time over the paper's baseline in the same backbone and shape, forward, backward and optimizer. FLOPs are the forward",
+        "pass's matrix products and attention over the baseline's, in the larger shape. Value paths that need no more of them than",
+        f"the baseline are to stay within {VALUE_PATH_GOAL:.2f}; the last column says whether they do, by CPU time.",
+        "",
+        f"{numbers['device']}, {numbers['precision']}, {numbers['threads']} thread, {numbers['heads']} heads, vocabulary "
+        f"{numbers['vocabulary']:,}; {sizes}.",
+    ]
+    largest = list(shapes)[-1]
+    for paper, rows in numbers["step"][largest].items():
+        heads = [f"{name}, {what}" for name in shapes for what in ("time", "CPU time")]
+        lines += ["", f"### {paper}", "", f"| variant | {' | '.join(heads)} | FLOPs | within the goal |"]
+        lines.append("|---" * (len(heads) + 3) + "|")
+        for variant, row in rows.items():
+            each = [numbers["step"][name][paper][variant] for name in shapes]
+            cells = [f"{one[what]:.3f}" for one in each for what in ("wall", "cpu")]
+            within = all(one["cpu"] <= one["goal"] for one in each if one["goal"]) if row["goal"] else None
+            said = {None: "--", True: "yes", False: "no"}[within]
+            lines.append(f"| {row['size']}/{variant} | {' | '.join(cells)} | {row['flops']:.3f} | {said} |")
+    shape = numbers["decode_shape"]
+    lines += [
+        "",
+        "## Decoding",
+        "",
+        f"One token at a time for {shape['batch']} rows after a prompt of {shape['context']:,} tokens, width {shape['width']}, both at "
+        "the same positions.",
+        "Goal: not slower than the baseline, 1.00 or less.",
+        "",
+        "| variant | tokens/s | baseline's | time over the baseline | CPU time | cache | baseline's |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for paper, rows in numbers["decode"].items():
+        for variant, row in rows.items():
+            lines.append(
+                f"| {paper}/{row['size']}/{variant} | {row['tokens_per_second']:.0f} | {row['baseline_tokens_per_second']:.0f} "
+                f"| {row['wall']:.3f} | {row['cpu']:.3f} | {row['cache_bytes'] / 1e6:.1f} MB "
+                f"| {row['baseline_cache_bytes'] / 1e6:.1f} MB |"
+            )
+    return lines
 
 
 def _peak(value) -> float:

@@ -1,0 +1,266 @@
+"""Every variant's training step over its own paper's baseline, and decoding of SVFormer and Bank of Values.
+
+The baseline is the paper's, in the variant's backbone and shape. A few variants at a time take turns with it in one
+process: it steps before and after them, and a ratio is the median over repetitions of the variant's time over the mean
+of the two. CPU time is what the process used, so that other work on the machine counts little. Prints one JSON object.
+
+    PYTHONPATH=src python -m benchmarks.variants --only resformer/svformer bov --repetitions 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from benchmarks.step_time import own_step
+from respath.accounting.account import plain_baseline
+from respath.accounting.flops import forward_flops
+from respath.config.model import ModelSpec
+from respath.config.project import Project
+from respath.errors import UserError
+from respath.model import build_model
+from respath.model.resolve import resolve_spec
+
+#: Width, tokens per sequence, sequences. Layers, and what the variant is, come from the paper's size at scale smoke.
+SHAPES = {
+    "small": {"width": 128, "context": 64, "batch": 2},
+    "medium": {"width": 256, "context": 128, "batch": 2},
+}
+#: Head counts that every grouping of the papers divides; a vocabulary that does not hide the layers.
+HEADS, VOCABULARY = 8, 1024
+#: Sizes with enough layers for (nearly) every variant of their paper; a variant that needs another names it in its row.
+SIZES = {"resformer": "82M", "bov": "d12", "depthbench": "400M-L24"}
+#: Value paths are to cost at most this much (where they need no more matrix products than the baseline).
+GOAL = 1.03
+DECODED = {
+    "resformer": ("svformer", "svformer-gqa4"),
+    "bov": ("bov", "bov-every-layer"),
+}
+DECODE = {"width": 256, "context": 1024, "batch": 4}
+#: Variants that share one baseline's turns.
+TOGETHER = 4
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A variant in one shape."""
+
+    name: str
+    size: str
+    spec: ModelSpec
+
+
+def resized(project: Project, paper: str, size: str, variant: str, width: int, context: int) -> ModelSpec:
+    """The variant at scale smoke in another width; windows keep the paper's share of the context."""
+    spec = project.model_of(paper, size, variant, "smoke")
+    changed = {
+        "width": width,
+        "heads": HEADS,
+        "kv_heads": HEADS * spec.kv_heads // spec.heads,
+        "ffn_width": 8 * round(width * spec.ffn_width / spec.width / 8),
+        "vocab_size": VOCABULARY,
+    }
+    if spec.max_positions is not None:
+        changed["max_positions"] = 4 * context
+    if spec.windows is not None:
+        printed = project.model_of(paper, size, variant, "paper").windows.short
+        share = printed / project.accounting_defaults(paper).context
+        changed["windows"] = {"pattern": spec.windows.pattern, "short": round(share * context)}
+    return resolve_spec(spec, overrides=changed)
+
+
+def contenders(project: Project, paper: str, width: int, context: int) -> Iterator[Contender]:
+    """Every variant of a paper in its usual size, or in the first that fits it."""
+    for variant in project.folder(paper).variants:
+        for size in dict.fromkeys([SIZES[paper], *project.folder(paper).paper.sizes]):
+            try:
+                spec = resized(project, paper, size, variant, width, context)
+            except UserError:
+                continue
+            yield Contender(variant, size, spec)
+            break
+        else:
+            raise UserError(f"{paper}/{variant}: fits no size at width {width} and {HEADS} heads")
+
+
+def is_value_path(spec: ModelSpec) -> bool:
+    """Whether the variant changes values alone."""
+    return spec.stream.kind == "pre_ln" and spec.attention_residual is None and spec.values.kind != "own"
+
+
+def products(spec: ModelSpec, context: int) -> int:
+    """FLOPs of a sequence's forward pass."""
+    return sum(forward_flops(spec, context, logits="all", attention="causal").values())
+
+
+def timed(call: Callable[[], object], device: str) -> tuple[float, float]:
+    """Wall-clock and CPU seconds of a call."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    wall, used = time.perf_counter(), time.process_time()
+    call()
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    return time.perf_counter() - wall, time.process_time() - used
+
+
+def take_turns(
+    baseline: Callable[[], object], others: dict[str, Callable[[], object]], repetitions: int, device: str
+) -> dict[str, dict[str, float]]:
+    """Median wall seconds of each, and median ratios of wall and CPU time over the baseline's turns around it."""
+    for call in (baseline, *others.values()):
+        call()
+    rows: dict[str, list[tuple[float, float, float]]] = {name: [] for name in others}
+    for _ in range(repetitions):
+        before = timed(baseline, device)
+        taken = {name: timed(call, device) for name, call in others.items()}
+        after = timed(baseline, device)
+        for name, (wall, used) in taken.items():
+            rows[name].append((wall, 2 * wall / (before[0] + after[0]), 2 * used / (before[1] + after[1])))
+    return {
+        name: dict(
+            zip(("seconds", "wall", "cpu"), map(statistics.median, zip(*turns, strict=True)), strict=True)
+        )
+        for name, turns in rows.items()
+    }
+
+
+def steps(project: Project, paper: str, shape: dict[str, int], chosen, options) -> dict[str, dict]:
+    """Rows of one paper's variants in one shape, by variant."""
+    context, batch, device = shape["context"], shape["batch"], options.device
+    ids = torch.randint(VOCABULARY, (batch, context + 1), device=device)
+
+    def stepper(spec: ModelSpec) -> Callable[[], object]:
+        step = own_step(spec, options.precision, False, device)
+        return lambda: step(ids)
+
+    rows = {}
+    by_baseline: dict[ModelSpec, list[Contender]] = {}
+    for c in contenders(project, paper, shape["width"], context):
+        plain = plain_baseline(c.spec)
+        if chosen(paper, c.name) and c.spec != plain:
+            by_baseline.setdefault(plain, []).append(c)
+    for plain, group in by_baseline.items():
+        for some in batched(group, TOGETHER):
+            measured = take_turns(
+                stepper(plain), {c.name: stepper(c.spec) for c in some}, options.repetitions, device
+            )
+            for c in some:
+                ratio = products(c.spec, context) / products(plain, context)
+                goal = GOAL if is_value_path(c.spec) and ratio <= 1.001 else None
+                rows[c.name] = {**measured[c.name], "size": c.size, "flops": ratio, "goal": goal}
+                print(f"{paper}/{c.size}/{c.name}: {measured[c.name]}", file=sys.stderr)
+    return rows
+
+
+def batched(items: list, count: int) -> Iterator[list]:
+    """``items`` in lists of ``count``, the last one shorter."""
+    for start in range(0, len(items), count):
+        yield items[start : start + count]
+
+
+class Decoder:
+    """A model with a filled cache; each call decodes so many tokens, one at a time, for every row."""
+
+    def __init__(self, spec: ModelSpec, calls: int, tokens: int, dtype: torch.dtype, device: str):
+        torch.manual_seed(0)
+        self.model = build_model(spec, device=device, dtype=dtype).eval()
+        self.tokens = tokens
+        self.cache = self.model.new_cache(DECODE["batch"], DECODE["context"] + calls * tokens)
+        prompt = torch.randint(VOCABULARY, (DECODE["batch"], DECODE["context"]), device=device)
+        self.last = prompt[:, -1:]
+        with torch.inference_mode():
+            self.model(prompt, cache=self.cache)
+
+    @torch.inference_mode()
+    def __call__(self) -> None:
+        for _ in range(self.tokens):
+            self.last = self.model(self.last, cache=self.cache)[:, -1:].argmax(-1)
+
+
+def decoding(project: Project, paper: str, chosen, options) -> dict[str, dict]:
+    """Tokens per second and cache of some variants of a paper, beside the baseline's at the same positions."""
+    size, shape = SIZES[paper], DECODE
+    dtype = torch.bfloat16 if options.precision == "bf16" else torch.float32
+    repetitions, tokens = options.repetitions, options.tokens
+    rows = {}
+    for name in DECODED[paper]:
+        if not chosen(paper, name):
+            continue
+        spec = resized(project, paper, size, name, shape["width"], shape["context"])
+        baseline, other = (
+            Decoder(each, repetitions + 1, tokens, dtype, options.device)
+            for each in (plain_baseline(spec), spec)
+        )
+        baseline()
+        other()
+        turns = []
+        for repetition in range(repetitions):
+            # Both decode the same positions; who goes first alternates.
+            order = (baseline, other) if repetition % 2 == 0 else (other, baseline)
+            seconds = {decoder: timed(decoder, options.device) for decoder in order}
+            turns.append((*seconds[other], *seconds[baseline]))
+        produced = tokens * shape["batch"]
+        rows[name] = {
+            "tokens_per_second": produced / statistics.median(turn[0] for turn in turns),
+            "baseline_tokens_per_second": produced / statistics.median(turn[2] for turn in turns),
+            "wall": statistics.median(turn[0] / turn[2] for turn in turns),
+            "cpu": statistics.median(turn[1] / turn[3] for turn in turns),
+            "cache_bytes": other.cache.nbytes,
+            "baseline_cache_bytes": baseline.cache.nbytes,
+            "size": size,
+        }
+        print(f"decode {paper}/{size}/{name}: {rows[name]}", file=sys.stderr)
+    return rows
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="*", help="papers, or paper/variant; all when left out")
+    parser.add_argument("--shapes", nargs="*", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=16, help="decoded per repetition and row")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument(
+        "--precision", choices=("bf16", "fp32"), help="fp32 on CPU, bf16 on GPU when left out"
+    )
+    options = parser.parse_args()
+    options.precision = options.precision or ("bf16" if options.device.startswith("cuda") else "fp32")
+    project = Project.find()
+
+    def chosen(paper: str, variant: str) -> bool:
+        return not options.only or paper in options.only or f"{paper}/{variant}" in options.only
+
+    torch.manual_seed(0)
+    start = time.perf_counter()
+    report = {
+        "device": torch.cuda.get_device_name() if options.device.startswith("cuda") else "cpu",
+        "precision": options.precision,
+        "threads": torch.get_num_threads(),
+        "repetitions": options.repetitions,
+        "heads": HEADS,
+        "vocabulary": VOCABULARY,
+        "shapes": {name: SHAPES[name] for name in options.shapes},
+        "step": {
+            name: {paper: steps(project, paper, SHAPES[name], chosen, options) for paper in SIZES}
+            for name in options.shapes
+        },
+        "decode_shape": {**DECODE, "tokens": options.tokens},
+        "decode": {paper: decoding(project, paper, chosen, options) for paper in DECODED},
+    }
+    report["minutes"] = (time.perf_counter() - start) / 60
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()
