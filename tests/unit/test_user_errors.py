@@ -9,9 +9,12 @@ import pytest
 from respath.comparison.diff import compare
 from respath.comparison.results import Results
 from respath.config.documents import load_dials
+from respath.config.model import identity
 from respath.config.project import Project
 from respath.errors import UserError, explain_os_error
 from respath.files import write_json
+from respath.training.clean import main as clean
+from respath.training.results import earlier_result
 from tests.golden.toy import ROOT as TOY
 from tests.golden.toy import run_id, toy, toy_project
 from tests.project_copy import ROOT, ProjectCopy, clean_environment
@@ -117,3 +120,25 @@ def test_a_result_without_what_it_is_for_is_named(tmp_path, kind, name, absent):
 def test_a_full_disk_names_a_dial_that_exists():
     said = explain_os_error(OSError(28, "No space left on device", "checkpoints/x"))
     assert "`checkpoints:` in config.yaml" in said
+
+
+@pytest.mark.parametrize("absent", ["status", "weights"])
+def test_a_training_result_without_status_or_weights_is_named(tmp_path, absent):
+    project = toy_project()
+    run = next(iter(project.all_runs().values()))
+    record = {
+        "kind": "train",
+        "spec": identity(run.spec),
+        "manifest_sha256": "0",
+        "status": "finished",
+        "weights": None,
+    }
+    del record[absent]
+    write_json(tmp_path / "train.json", record)
+    said = problems(earlier_result, tmp_path / "train.json", run.spec, "0")
+    assert f"train.json: has no {absent}" in said and "delete it" in said
+
+
+def test_nothing_to_clean_is_no_error(tmp_path, capsys):
+    assert clean(["--checkpoints", str(tmp_path / "absent"), "--runs", str(tmp_path)]) == 0
+    assert "nothing to clean" in capsys.readouterr().err

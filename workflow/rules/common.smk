@@ -196,6 +196,6 @@ def summary():
 def failure_hint(path):
     """What to look at, and that nothing is lost."""
     return (
-        f"respath: a job failed; its own log is named above (logs/<rule>/...), Snakemake's is {path}. Finished shards, "
+        f"respath: a job failed; its own log is named above (logs/<rule>/...), Snakemake's is {', '.join(map(str, path))}. Finished shards, "
         "checkpoints and results are kept: mend the cause and run the same command again. See docs/troubleshooting.md."
     )

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from respath.errors import UserError, guard
+from respath.errors import guard
 from respath.files import read_json
 from respath.training.folders import checkpoint_folders, remove_checkpoint
 from respath.training.lease import Lease, LeaseHeld
@@ -41,7 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     given = parser.parse_args(arguments)
     if not given.checkpoints.is_dir():
-        raise UserError(f"{given.checkpoints}: no such folder; nothing to clean")
+        print(f"{given.checkpoints}: no such folder; nothing to clean", file=sys.stderr)
+        return 0
     for folder in sorted(path for path in given.checkpoints.iterdir() if path.is_dir()):
         result = given.runs / folder.name / "train.json"
         if not result.is_file():

@@ -48,6 +48,8 @@ def earlier_result(
             f"{out}: trained on the token manifest {str(result.get('manifest_sha256'))[:12]}, now given "
             f"{manifest_sha256[:12]}; give another --out or delete it"
         )
+    if absent := [key for key in ("status", "weights") if key not in result]:
+        raise UserError(f"{out}: has no {', '.join(absent)}; delete it and run the same command again")
     if result["status"] == DIVERGED:
         return result, None
     weights = weights_path(out)
