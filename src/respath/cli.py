@@ -50,19 +50,25 @@ def _print_json(value: Any) -> None:
 
 
 def _grid(*columns: str, right: tuple[str, ...] = ()) -> RichTable:
-    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", no_wrap=column in right)
     return table
 
 
+def _console() -> Console:
+    """A console as wide as the terminal; in a pipe or a log wide enough for every table."""
+    return Console() if sys.stdout.isatty() else Console(width=150)
+
+
 def amount(value: float, unit: str = "") -> str:
-    """A count for people: 1.64 M, 20 B, 4.7e20."""
+    """A count for people: 1.64 M, 20 B, 4.7e20; bytes (``unit`` B) as 20 GB."""
     for limit, letter in ((1e15, None), (1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
+            letter = "G" if letter == unit == "B" else letter
             text = f"{value:.2e}" if letter is None else f"{value / limit:.3g} {letter}"
             return f"{text}{unit}"
-    return f"{value:.3g}{unit}"
+    return f"{value:.3g} {unit}".rstrip()
 
 
 def duration(hours: float) -> str:
@@ -138,7 +144,7 @@ def list_(
     table = _grid(*(rows[0] if rows else ["nothing"]))
     for row in rows:
         table.add_row(*(Text(_text(value)) for value in row.values()))
-    Console().print(table)
+    _console().print(table)
 
 
 def _text(value: Any) -> str:
@@ -243,7 +249,7 @@ def account(
     ).to_json()
     if as_json:
         return _print_json(result)
-    console = Console()
+    console = _console()
     console.print(
         f"[bold]{ref}[/] at scale {scale}: "
         + ", ".join(f"{k} {_text(v)}" for k, v in result["shape"].items())
@@ -290,16 +296,19 @@ def plan(
     result = planning.plan(project, chosen, machine)
     if as_json:
         return _print_json(result)
-    console = Console()
+    console = _console()
     numbers = ("runs", "done", "tokens", "FLOPs", "device time", "wall", "disk")
-    table = _grid("target", *numbers, "title", right=numbers)
+    title = ("title",) if console.width >= 120 else ()
+    table = _grid("target", *numbers, *title, right=("target", *numbers))
+    table.columns[0].justify = "left"
     for row in [
         *result["targets"],
         {"target": "total", "title": "each run once, with the token store", **result["total"]},
     ]:
         table.add_row(
             row["target"], str(row["runs"]), str(row["done"]), amount(row["tokens"]), amount(row["flops"]),
-            duration(row["device_hours"]), duration(row["wall_hours"]), amount(row["disk"], "B"), row["title"],
+            duration(row["device_hours"]), duration(row["wall_hours"]), amount(row["disk"], "B"),
+            *[row["title"]] * len(title),
         )  # fmt: skip
     console.print(table)
     speed = f"{machine.devices} x {machine.device}" if machine.device != "cpu" else "one CPU core"

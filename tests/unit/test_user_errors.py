@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from respath.cli import amount, main
 from respath.comparison.diff import compare
 from respath.comparison.results import Results
 from respath.config.documents import load_dials
@@ -142,3 +143,15 @@ def test_a_training_result_without_status_or_weights_is_named(tmp_path, absent):
 def test_nothing_to_clean_is_no_error(tmp_path, capsys):
     assert clean(["--checkpoints", str(tmp_path / "absent"), "--runs", str(tmp_path)]) == 0
     assert "nothing to clean" in capsys.readouterr().err
+
+
+def test_amounts_of_bytes_carry_the_usual_prefixes():
+    assert amount(531e9, "B") == "531 GB" and amount(2.5e6, "B") == "2.5 MB" and amount(20e9) == "20 B"
+
+
+def test_a_plan_in_a_log_keeps_a_target_and_its_title_in_one_line(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["respath", "plan", "--scale", "paper"])
+    monkeypatch.setenv("RESPATH_ROOT", str(ROOT))
+    assert main() == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("resformer_table3 "))
+    assert Project(ROOT).artifact("resformer_table3").definition.title in line
