@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SCALE ?= smoke
 # One thread a process: results do not depend on how many cores the machine has, and two workers use two cores.
 WORKERS ?= 2
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: help demo test test-all lint bench pdf clean
 .DEFAULT_GOAL := help

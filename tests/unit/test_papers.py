@@ -8,6 +8,7 @@ import yaml
 from respath.accounting import account
 from respath.config.paper import RunRequest
 from respath.config.project import Project, find_root
+from respath.config.reported import load_reported
 from respath.config.run import learning_rate
 from respath.errors import UserError
 from respath.model import build_model
@@ -320,3 +321,21 @@ def test_the_trainer_refuses_muon_in_one_line(project):
         refuse_recipe(run_of(project, "bov/d12/baseline", "smoke").spec.recipe)
     assert len(caught.value.lines) == 1
     refuse_recipe(run_of(project, "depthbench/400M-L24/hc", "smoke").spec.recipe)
+
+
+def test_every_printed_cell_of_a_table_has_its_place(project):
+    """A row or column that is renamed on one side only must not drop out of the comparison in silence."""
+    for artifact in project.artifacts():
+        if not artifact.is_table or artifact.definition.reported is None:
+            continue
+        table = artifact.definition
+        folder = project.folder(artifact.paper).path
+        reported = load_reported(folder / "reported" / f"{table.reported}.yaml")
+        rows = {row.id for row in table.rows}
+        columns = {column.reported or column.id for column in table.columns}
+        lost = [
+            (cell.row, cell.column)
+            for cell in reported.cells
+            if cell.row not in rows or cell.column not in columns
+        ]
+        assert not lost, f"{artifact.target} has no place for {lost}"
