@@ -139,6 +139,7 @@ def test_recomputing_activations_gives_equal_gradients(variant):
         assert torch.equal(gradient, kept[name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", CASES)
 def test_every_variant_compiles_as_one_graph(variant):
     torch._dynamo.reset()
