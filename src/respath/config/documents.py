@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import types
@@ -76,10 +77,16 @@ def load_dials(path: str | Path) -> dict[str, Any]:
     return data or {}
 
 
+@functools.lru_cache(maxsize=16)
+def _composed(path: str, changed: int) -> yaml.Node | None:
+    """The node tree of a file as it was at a modification time (variants that fit no size ask for many lines)."""
+    return yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
+
+
 def line_of(path: str | Path, keys: Sequence[str | int]) -> int | None:
     """Line of the value under ``keys`` in a YAML file; the nearest parent's line when the key is absent."""
     try:
-        node = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
+        node = _composed(str(path), Path(path).stat().st_mtime_ns)
     except (OSError, yaml.YAMLError):
         return None
     line = node.start_mark.line + 1 if node else None
