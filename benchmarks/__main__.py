@@ -53,10 +53,10 @@ PARTS = {
     "plan": plan,
     "data": lambda: json.loads(run("benchmarks/data.py", "--megabytes", "8")),
     "step_bf16": lambda: json.loads(
-        run("benchmarks/step_time.py", "--precision", "bf16", "--repetitions", "5")
+        run("benchmarks/step_time.py", "--precision", "bf16", "--repetitions", "5", "--batch", "8")
     ),
     "step_fp32": lambda: json.loads(
-        run("benchmarks/step_time.py", "--precision", "fp32", "--repetitions", "5")
+        run("benchmarks/step_time.py", "--precision", "fp32", "--repetitions", "5", "--batch", "8")
     ),
     "variants": lambda: json.loads(run("-m", "benchmarks.variants", "--repetitions", "5")),
 }
