@@ -8,7 +8,7 @@ from pathlib import Path
 
 from respath.comparison.results import Results
 from respath.config.documents import load_dials
-from respath.config.project import Project, find_root
+from respath.config.project import Artifact, Project, find_root
 from respath.errors import UserError
 
 
@@ -42,3 +42,20 @@ def open_project(options: argparse.Namespace) -> tuple[Project, Results]:
         dials["scale"] = options.scale
     project = Project(root, {**load_dials(root / "config.yaml"), **dials})
     return project, Results(project, options.results)
+
+
+def add_artifact_options(parser: argparse.ArgumentParser, target: str) -> None:
+    """The options of a main that renders one table or figure; ``target`` is the help of ``--target``."""
+    add_options(parser)
+    parser.add_argument("--target", required=True, help=target)
+    parser.add_argument(
+        "--out-dir", type=Path, help="folder of the files (default: reports/out/<scale>/<paper>)"
+    )
+
+
+def open_artifact(options: argparse.Namespace) -> tuple[Project, Results, Artifact, Path]:
+    """Project, results, the artifact that is asked for, and the folder of its files."""
+    project, results = open_project(options)
+    artifact = project.artifact(options.target)
+    folder = options.out_dir or project.root / "reports" / "out" / project.scale.id / artifact.paper
+    return project, results, artifact, folder

@@ -6,9 +6,8 @@ import argparse
 import io
 import os
 import sys
-from pathlib import Path
 
-from respath.comparison.options import add_options, open_project
+from respath.comparison.options import add_artifact_options, open_artifact
 from respath.comparison.results import Results
 from respath.config.project import Artifact, Project
 from respath.errors import OK, UserError, guard
@@ -51,15 +50,8 @@ def render_series(project: Project, artifact: Artifact, series: Series) -> dict[
 def main(arguments: list[str] | None = None) -> int:
     """Write DIR/<figure>.{csv,pdf,png} and print their place and what is not drawn."""
     parser = argparse.ArgumentParser(prog="python -m respath.reporting.figure", description=__doc__)
-    add_options(parser)
-    parser.add_argument("--target", required=True, help="figure to draw, e.g. resformer_fig2")
-    parser.add_argument(
-        "--out-dir", type=Path, help="folder of the files (default: reports/out/<scale>/<paper>)"
-    )
-    options = parser.parse_args(arguments)
-    project, results = open_project(options)
-    artifact = project.artifact(options.target)
-    folder = options.out_dir or project.root / "reports" / "out" / project.scale.id / artifact.paper
+    add_artifact_options(parser, "figure to draw, e.g. resformer_fig2")
+    project, results, artifact, folder = open_artifact(parser.parse_args(arguments))
     if artifact.is_table:
         raise UserError(f"{artifact.target} is a table; use python -m respath.reporting.table")
     series = series_of(project, results, artifact)

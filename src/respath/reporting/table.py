@@ -7,13 +7,12 @@ import csv
 import hashlib
 import io
 import sys
-from pathlib import Path
 from typing import Any
 
 import jinja2
 
 from respath.comparison.cells import Cell, Grid, build_grid
-from respath.comparison.options import add_options, open_project
+from respath.comparison.options import add_artifact_options, open_artifact
 from respath.comparison.provenance import Provenance, provenance_of
 from respath.comparison.results import Results
 from respath.config.project import Artifact, Project
@@ -203,15 +202,8 @@ def describe(cells: list[Cell]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Write DIR/<table>.{csv,tex,md} and print their place and the count of cells per status."""
     parser = argparse.ArgumentParser(prog="python -m respath.reporting.table", description=__doc__)
-    add_options(parser)
-    parser.add_argument("--target", required=True, help="table to render, e.g. resformer_table3")
-    parser.add_argument(
-        "--out-dir", type=Path, help="folder of the files (default: reports/out/<scale>/<paper>)"
-    )
-    options = parser.parse_args(arguments)
-    project, results = open_project(options)
-    artifact = project.artifact(options.target)
-    folder = options.out_dir or project.root / "reports" / "out" / project.scale.id / artifact.paper
+    add_artifact_options(parser, "table to render, e.g. resformer_table3")
+    project, results, artifact, folder = open_artifact(parser.parse_args(arguments))
     grid, texts = render(project, results, artifact)
     for ending, text in texts.items():
         write_text(folder / f"{artifact.id}.{ending}", text)
