@@ -7,6 +7,7 @@ import torch
 from respath.config.documents import check
 from respath.config.model import ModelSpec
 from respath.model import build_model
+from tests.unit.noise import with_noise
 
 SHAPE = {
     "vocab_size": 259,
@@ -65,13 +66,7 @@ def spec_of(backbone: str, value_path: str = "own", **fields) -> ModelSpec:
 
 def perturbed(backbone: str, value_path: str = "own", dtype=torch.float64, **fields):
     """A model with noise on every parameter: untouched, output projections may be zero and prove nothing."""
-    model = build_model(spec_of(backbone, value_path, **fields), dtype=dtype)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-            parameter += (0.2 * noise).to(parameter.dtype)
-    return model.eval()
+    return with_noise(build_model(spec_of(backbone, value_path, **fields), dtype=dtype)).eval()
 
 
 def some_ids(batch: int = 2, time: int = 13, seed: int = 3) -> torch.Tensor:

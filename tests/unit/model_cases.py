@@ -7,6 +7,7 @@ import torch
 from respath.config.documents import check
 from respath.config.model import ModelSpec
 from respath.model import build_model
+from tests.unit.noise import with_noise
 
 
 def mix(source: float = 0.5, own: float = 0.5, layers="all", origin=1, rescale="none", **more) -> dict:
@@ -83,13 +84,7 @@ def spec_of(variant: str, **shape) -> ModelSpec:
 def perturbed(variant: str, dtype=torch.float64, seed: int = 0, **shape):
     """A model whose every parameter is away from its initial value, so that tests of wiring cannot pass emptily."""
     model = build_model(spec_of(variant, **shape), dtype=dtype, seed=seed)
-    generator = torch.Generator().manual_seed(seed + 1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.2 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(
-                parameter.dtype
-            )
-    return model.eval()
+    return with_noise(model, seed=seed + 1).eval()
 
 
 def some_ids(batch: int = 2, time: int = 11, seed: int = 3, vocab: int = SHAPE["vocab_size"]) -> torch.Tensor:

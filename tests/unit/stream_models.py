@@ -7,6 +7,7 @@ import torch
 from respath.model import build_model
 from respath.model.attention import Carried
 from respath.model.build import initialise
+from tests.unit.noise import with_noise
 
 SHAPE = {
     "vocab_size": 256,
@@ -59,13 +60,7 @@ def unscaled(stream: dict, **fields):
 
 def perturbed(stream: dict, amount: float = 0.2, **fields):
     """A model with noise on every parameter, so that nothing is zero, one or equal to something else."""
-    built = model(stream, **fields)
-    generator = torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for parameter in built.parameters():
-            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-            parameter += amount * noise.to(parameter.dtype)
-    return built
+    return with_noise(model(stream, **fields), amount, seed=7)
 
 
 def tokens(batch: int = 2, time: int = 9, seed: int = 3) -> torch.Tensor:

@@ -19,6 +19,7 @@ from respath.files import read_json, sha256_file, write_json
 from respath.model import build_model
 from tests.unit.corpus import tiny_tokens
 from tests.unit.finished_run import finished_run
+from tests.unit.noise import with_noise
 from tests.unit.test_evaluation_items import shared_eval, write_lines
 
 pytest.importorskip("lm_eval")
@@ -178,13 +179,7 @@ def test_continuing_from_the_cache_of_a_shared_context_scores_what_the_plain_way
     spec = ModelSpec.model_validate_json(
         json.dumps({**SPEC.model_dump(mode="json", exclude_defaults=True), **changes})
     )
-    model = build_model(spec, seed=2)
-    draw = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            # Every parameter moves: parts that start at zero would prove nothing.
-            parameter.add_(0.15 * torch.randn(parameter.shape, generator=draw))
-    ours = language_model(model, tokenizer)
+    ours = language_model(with_noise(build_model(spec, seed=2), 0.15), tokenizer)
     pieces = []
     for context, continuation in CHOICES[:3] + [
         (TEXT[:60], end) for end in (" a dog", " an egg then", " yes", " no")

@@ -19,6 +19,7 @@ from respath.model import build_model, parameter_roles
 from respath.training.objective import GradientStep, make_objective
 from respath.training.optimizer import make_optimizer
 from respath.training.world import World
+from tests.unit.noise import with_noise
 
 RANKS = 2
 ROWS = 2  # sequences per rank
@@ -56,12 +57,7 @@ def has_deepspeed() -> bool:
 
 def perturbed(spec: ModelSpec) -> torch.nn.Module:
     """A model with noise on every parameter: where output projections are zero, most gradients are too."""
-    model = build_model(spec)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
-    return model
+    return with_noise(build_model(spec), 0.05)
 
 
 def optimizer_of(model: torch.nn.Module) -> torch.optim.Optimizer:

@@ -9,6 +9,7 @@ import torch
 from respath.config.documents import check
 from respath.config.model import ModelSpec
 from respath.model import build_model
+from tests.unit.noise import with_noise
 
 SHAPE = {
     "vocab_size": 259,
@@ -96,13 +97,7 @@ def build(variant: str | dict, dtype=torch.float64, seed: int = 0, **shape):
 
 def perturbed(variant: str | dict, dtype=torch.float64, seed: int = 0, **shape):
     """A model with noise on every parameter, so that nothing is zero, one or equal to something else."""
-    model = build(variant, dtype, seed, **shape)
-    generator = torch.Generator().manual_seed(seed + 1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-            parameter += 0.2 * noise.to(parameter.dtype)
-    return model
+    return with_noise(build(variant, dtype, seed, **shape), seed=seed + 1)
 
 
 def some_ids(batch: int = 2, time: int = 9, seed: int = 3) -> torch.Tensor:
