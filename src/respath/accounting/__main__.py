@@ -8,7 +8,8 @@ import sys
 from typing import Any
 
 from respath.accounting import account
-from respath.accounting.commands import entries_argument, json_argument
+from respath.accounting.commands import entries_argument
+from respath.config.arguments import argument
 from respath.config.documents import check
 from respath.config.model import ModelSpec
 from respath.errors import UserError, guard
@@ -58,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.entries is not None:
         document = accounts(entries_argument(options.entries, ("id", "spec")))
     else:
-        spec = check(ModelSpec, json_argument(options.spec, "--spec"), "--spec")
+        spec = argument(ModelSpec, options.spec, "--spec")
         result = account(
             spec,
             context=options.context,

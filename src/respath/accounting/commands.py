@@ -1,23 +1,11 @@
-"""What the accounting's command lines share: specs and entries from JSON text or files."""
+"""What the accounting's command lines share: entries from JSON text or files."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
+from respath.config.arguments import json_argument
 from respath.errors import UserError
-from respath.files import read_json
-
-
-def json_argument(text: str, option: str) -> Any:
-    """Parse ``JSON`` or ``@FILE``. Raises UserError naming the option or the file."""
-    if text.startswith("@"):
-        return read_json(Path(text[1:]))
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{option}: not valid JSON ({error}); write JSON or @FILE") from None
 
 
 def entries_argument(text: str, required: tuple[str, ...]) -> list[dict[str, Any]]:

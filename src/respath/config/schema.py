@@ -19,8 +19,8 @@ from pydantic import BaseModel
 from respath.config import paper
 from respath.config.documents import Document
 from respath.config.project import find_root
-from respath.errors import CheckFailed, guard
-from respath.files import write_text
+from respath.errors import guard
+from respath.generated import add_check_option, write_or_check
 
 SCHEMAS: dict[str, type[BaseModel]] = {
     "config": paper.UserConfig,
@@ -124,24 +124,10 @@ def generated(root: Path) -> dict[Path, str]:
 def main(argv: list[str] | None = None) -> int:
     """Write or check the generated files. Raises CheckFailed naming each file that is out of step."""
     parser = argparse.ArgumentParser(prog="python -m respath.config.schema", description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 when a file is out of step"
-    )
+    add_check_option(parser)
     arguments = parser.parse_args(argv)
     root = find_root()
-    stale = []
-    for path, text in generated(root).items():
-        if path.exists() and path.read_text(encoding="utf-8") == text:
-            continue
-        if arguments.check:
-            stale.append(
-                f"{path.relative_to(root)}: out of step with the code; run python -m respath.config.schema"
-            )
-        else:
-            write_text(path, text)
-            print(path.relative_to(root))
-    if stale:
-        raise CheckFailed(stale)
+    write_or_check(root, generated(root), "python -m respath.config.schema", arguments.check)
     return 0
 
 

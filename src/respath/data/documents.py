@@ -17,11 +17,9 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from pydantic import BaseModel
-
-from respath.config.documents import check
+from respath.config.arguments import argument
 from respath.config.run import Corpus
 from respath.errors import UserError, did_you_mean, guard
 from respath.files import read_json, sha256_file, write_json
@@ -48,8 +46,6 @@ _SHOWN = 20
 #: Where hub files go when no location is configured.
 DOWNLOADS = ".cache/respath/hub"
 _HELD_OUT = re.compile(r"^(validation|valid|val|test|dev)([-_.].*)?$")
-
-Model = TypeVar("Model", bound=BaseModel)
 
 
 class Document(NamedTuple):
@@ -581,18 +577,6 @@ def list_corpus(corpus: Corpus, location: Path) -> dict[str, Any]:
         "bytes": None,
         "refused": {},
     }
-
-
-def argument(model: type[Model], text: str, option: str) -> Model:
-    """A spec given on a command line: JSON, or ``@FILE`` that holds it. UserError names the option and the key."""
-    where = option
-    if text.startswith("@"):
-        where, text = text[1:], json.dumps(read_json(text[1:]))
-    try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{where}: not valid JSON ({error})") from None
-    return check(model, data, where)
 
 
 @guard

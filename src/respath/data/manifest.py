@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import sys
@@ -13,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from respath.config.arguments import argument
 from respath.config.model import identity
 from respath.config.run import Data, tokenizer_id
-from respath.data.documents import argument
+from respath.data.options import stage_parser
 from respath.data.sample import SPLITS
 from respath.data.tokenize import shard_quota
 from respath.errors import UserError, guard
@@ -239,18 +239,12 @@ def summary(content: dict[str, Any]) -> str:
 
 @guard
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m respath.data.manifest", description="Describe a token store."
-    )
-    parser.add_argument("--spec", required=True, help="the Data spec as JSON or @FILE")
+    out = "manifest.json to write, above the shards"
+    inputs = ("--sample", "--tokenizer", "--sources")
+    parser = stage_parser("manifest", "Describe a token store.", "Data", out, *inputs)
     parser.add_argument(
         "--shards", required=True, nargs="+", type=Path, help="the shards' .json files, in any order"
     )
-    parser.add_argument("--tokenizer", required=True, type=Path, help="tokenizer.json")
-    parser.add_argument("--sample", required=True, type=Path, help="sample.json")
-    parser.add_argument("--sources", required=True, nargs="+", type=Path, help="source.json files")
-    parser.add_argument("--out", required=True, type=Path, help="manifest.json to write, above the shards")
-    parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args(argv)
     data = argument(Data, arguments.spec, "--spec")
     content = make_manifest(

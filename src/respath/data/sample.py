@@ -7,7 +7,6 @@ bounds the memory for a corpus of any size; what certainly lies beyond the byte 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from respath.config.arguments import argument
 from respath.config.model import identity
 from respath.config.run import Sample
 from respath.data.documents import (
@@ -29,13 +29,13 @@ from respath.data.documents import (
     Document,
     Refusals,
     Source,
-    argument,
     has_own_validation,
     lines,
     load_source,
     read,
     zst_blocks,
 )
+from respath.data.options import stage_parser
 from respath.errors import UserError, guard
 from respath.files import atomic_open, content_hash, naming, read_json, sha256_file, write_json
 
@@ -464,18 +464,11 @@ def texts(path: Path) -> Iterator[str]:
 
 @guard
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m respath.data.sample", description="Sample documents from a corpus."
-    )
-    parser.add_argument("--spec", required=True, help="the Sample spec as JSON or @FILE")
-    parser.add_argument(
-        "--sources", required=True, nargs="+", type=Path, help="source.json files of the corpus"
-    )
-    parser.add_argument("--out", required=True, type=Path, help="sample.json to write; shards go beside it")
+    out = "sample.json to write; shards go beside it"
+    parser = stage_parser("sample", "Sample documents from a corpus.", "Sample", out, "--sources")
     parser.add_argument(
         "--max-refused", type=int, default=MAX_REFUSED, help="refused rows per file before reading stops"
     )
-    parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args(argv)
     sample = argument(Sample, arguments.spec, "--spec")
     content = make_sample(sample, arguments.sources, arguments.out, arguments.max_refused)

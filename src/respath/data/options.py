@@ -1,0 +1,27 @@
+"""Command-line options that the data stages share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+_INPUTS: dict[str, dict[str, Any]] = {
+    "--sample": {"type": Path, "help": "sample.json"},
+    "--tokenizer": {"type": Path, "help": "tokenizer.json"},
+    "--sources": {"type": Path, "nargs": "+", "help": "source.json files of the corpus"},
+}
+
+
+def stage_parser(stage: str, description: str, spec: str, out: str, *inputs: str) -> argparse.ArgumentParser:
+    """A parser with --spec, the named ``inputs``, --out and --debug, all but the last required.
+
+    ``spec``: what the spec describes; ``out``: help of --out.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m respath.data.{stage}", description=description)
+    parser.add_argument("--spec", required=True, help=f"the {spec} spec as JSON or @FILE")
+    for name in inputs:
+        parser.add_argument(name, required=True, **_INPUTS[name])
+    parser.add_argument("--out", required=True, type=Path, help=out)
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser
