@@ -127,6 +127,13 @@ def test_coefficients_have_their_own_rate_and_decay_and_patterns_multiply(tokens
             assert group["weight_decay"] == 0.1
 
 
+def test_norms_decay_where_the_recipe_says_so(tokens):
+    groups = groups_by_parameter(build_model(tiny_spec(tokens[1]).model), recipe(norm_weight_decay=0.05))
+    decays = {name: group["weight_decay"] for name, group in groups.items()}
+    norms = {name for name in decays if "norm" in name}
+    assert norms and all((decays[name] == 0.05) == (name in norms) for name in decays)
+
+
 def test_a_pattern_that_matches_no_parameter_is_refused(tokens):
     model = build_model(tiny_spec(tokens[1]).model)
     with pytest.raises(UserError, match=r"recipe.lr_multipliers: 'layer.0.\*' matches no parameter"):

@@ -50,6 +50,7 @@ class PaperRecipe(Document):
     micro_batches: int
     precision: Literal["bf16", "fp32", "fp16", "bf16_params"] = "bf16"
     coefficient_weight_decay: float = 0.0
+    norm_weight_decay: float = 0.0
     optimizer: Literal["adamw", "muon_adamw"] = "adamw"
     schedule: Literal["cosine", "constant_linear"] = "cosine"
     warmdown_share: float | None = None

@@ -35,12 +35,9 @@ from respath.config.run import (
     Recipe,
     RunSpec,
     Sample,
-    learning_rate,
     run_hash,
-    sample_id,
     spec_text,
     summed_learning_rate,
-    tokenizer_id,
     tokens_id,
 )
 from respath.errors import UserError, did_you_mean
@@ -675,7 +672,15 @@ def _cached_recipe(
         "final_lr": terms["peak_lr"] * small.lr_factor * terms["final_lr_ratio"],
         **{
             key: terms[key]
-            for key in ("beta1", "beta2", "adam_eps", "weight_decay", "grad_clip", "coefficient_weight_decay")
+            for key in (
+                "beta1",
+                "beta2",
+                "adam_eps",
+                "weight_decay",
+                "grad_clip",
+                "coefficient_weight_decay",
+                "norm_weight_decay",
+            )
         },
         "batch_sequences": batch_sequences,
         "context": length,
@@ -740,16 +745,3 @@ def _cached_data(project: Project, paper: str, scale: str) -> Data:
         train_tokens=quotas,
         validation_tokens=validation,
     )
-
-
-__all__ = [
-    "Artifact",
-    "PaperFolder",
-    "Project",
-    "Run",
-    "find_root",
-    "learning_rate",
-    "sample_id",
-    "tokenizer_id",
-    "tokens_id",
-]

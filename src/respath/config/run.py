@@ -70,6 +70,8 @@ class Recipe(Document):
     coefficient_lr_multiplier: float = Field(1.0, gt=0)
     """Coefficients (lambdas) get the schedule times this factor, and this decay."""
     coefficient_weight_decay: float = Field(0.0, ge=0)
+    norm_weight_decay: float = Field(0.0, ge=0)
+    """Decay of the gains of norms (biases have none)."""
     lr_multipliers: dict[str, float] = {}
     """Further learning-rate factors by parameter name (a shell pattern such as ``layers.0.*``)."""
     batch_sequences: int = Field(ge=1)

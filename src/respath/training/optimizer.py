@@ -36,13 +36,18 @@ def learning_rate_factors(roles: Mapping[str, str], recipe: Recipe) -> dict[str,
 
 
 def weight_decay(role: str, recipe: Recipe) -> float:
-    """Decay of a role: matrices, embeddings and head as in the recipe; norms, biases and smear none; coefficients their own.
+    """Decay of a role: matrices, embeddings and head as in the recipe; coefficients and norms their own; biases and smear none.
 
-    The authors' HF Trainer decays everything but norms and biases; whether the coefficients were among it is open.
+    ResFormer's HF Trainer decays everything but norms and biases (whether the coefficients were among it is open);
+    DepthBench's authors decay the norms too (decision norm-decay).
     """
-    if role in ("norm", "bias", "smear"):
-        return 0.0
-    return recipe.coefficient_weight_decay if role == "coefficient" else recipe.weight_decay
+    own = {
+        "coefficient": recipe.coefficient_weight_decay,
+        "norm": recipe.norm_weight_decay,
+        "bias": 0.0,
+        "smear": 0.0,
+    }
+    return own.get(role, recipe.weight_decay)
 
 
 def make_optimizer(
