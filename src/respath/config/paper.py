@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
+from respath.analysis.catalogue import unknown_metric
 from respath.config.documents import Document
 from respath.config.run import Corpus, Muon, ParameterGroup, Tokenizer
 from respath.config.runtime import Runtime
@@ -115,6 +116,8 @@ class Evaluation(Document):
     """lm-eval tasks (zero-shot), in the paper's order."""
     limit: int | None = None
     """Items per task; null takes all."""
+    analysis_sequences: int = Field(143, ge=1)
+    """Validation sequences per domain that analyses of trained models read."""
 
 
 class Paper(Document):
@@ -156,7 +159,7 @@ class RunRequest(Document):
     recipe: Overrides = {}
 
 
-METRIC = re.compile(r"^(loss|lm|train|account|kv|spec|launch|sample)\.[A-Za-z0-9_.-]+$")
+METRIC = re.compile(r"^(loss|lm|train|analysis|account|kv|spec|launch|sample)\.[A-Za-z0-9_.-]+$")
 
 
 class Column(Document):
@@ -165,8 +168,8 @@ class Column(Document):
     id: str
     label: str
     metric: str | None = None
-    """loss.mean, loss.<domain>, lm.<task>.<metric>, train.<field>, account.<path>, kv.<field>, spec.<path>,
-    launch.<field>"""
+    """loss.mean, loss.<domain>, lm.<task>.<metric>, train.<field>, analysis.<module>.<scalar>, account.<path>, kv.<field>,
+    spec.<path>, launch.<field>"""
     factor: float = 1.0
     """Multiplied onto the metric before it is shown and compared, e.g. 100 for per cent."""
     unit: str = ""
@@ -181,8 +184,10 @@ class Column(Document):
     def _known_prefix(cls, value):
         if value is not None and not METRIC.match(value):
             raise ValueError(
-                f"{value!r} is no metric; it starts with loss. lm. train. account. kv. spec. launch. or sample."
+                f"{value!r} is no metric; it starts with loss. lm. train. analysis. account. kv. spec. launch. or sample."
             )
+        if value is not None and value.startswith("analysis.") and (problem := unknown_metric(value)):
+            raise ValueError(problem)
         return value
 
 
@@ -317,6 +322,7 @@ class ScaleEvaluation(Document):
 
     loss_sequences: int | None = None
     limit: int | None = None
+    analysis_sequences: int | None = None
 
 
 class ScalePaper(Document):

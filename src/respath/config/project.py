@@ -45,6 +45,9 @@ from respath.errors import UserError, did_you_mean
 #: Text kept per token of quota: more than any tokenizer here needs, so that the token quota is what stops.
 BYTES_PER_TOKEN = 8
 
+#: Metrics that exist only once a run has been trained.
+TRAINED = ("loss.", "lm.", "train.", "analysis.")
+
 #: What papers print of a backbone and a spec does not spell out.
 PRINTED = {
     "llama": {"activation": "SwiGLU", "position_embedding": "RoPE"},
@@ -497,38 +500,48 @@ class Project:
         """Metric and run of one table cell (text columns have no metric: an empty one)."""
         return (row.metric or column.metric or ""), self.request(table.run, column.run, row.run)
 
-    def trained_runs(self, artifact: Artifact) -> list[Run]:
-        """The runs that must be trained for an artifact, all seeds, each once, in order."""
+    def measured(self, artifact: Artifact) -> Iterator[tuple[str, RunRequest]]:
+        """Every metric that an artifact reads, with the run that it is read of (cells of text have an empty metric)."""
         definition = artifact.definition
-        wanted: list[RunRequest] = []
         if isinstance(definition, Table):
-            if definition.kind == "domains":
-                return []
             for row in definition.rows:
                 for column in definition.columns:
-                    metric, request = self.cell_request(definition, row, column)
-                    if metric.startswith(("loss.", "lm.", "train.")):
-                        wanted.append(request)
-        else:
-            wanted = [request for _, request in self._requests(artifact)]
-        runs = {}
-        for request in wanted:
-            for seed in self.seeds:
-                run = self.resolve(artifact.paper, request, seed)
-                runs.setdefault(run.id, run)
-        return list(runs.values())
+                    yield self.cell_request(definition, row, column)
+            return
+        metrics = ["train.curve"]
+        if definition.kind == "scaling":
+            metrics += ["loss.mean", "account.parameters"]
+        for _, request in self._requests(artifact):
+            yield from ((metric, request) for metric in metrics)
+
+    def _runs_behind(self, artifact: Artifact, kinds: tuple[str, ...]) -> Iterator[tuple[str, Run]]:
+        """Metric and run, all seeds, for the metrics of these kinds."""
+        for metric, request in self.measured(artifact):
+            if metric.startswith(kinds):
+                for seed in self.seeds:
+                    yield metric, self.resolve(artifact.paper, request, seed)
+
+    def trained_runs(self, artifact: Artifact) -> list[Run]:
+        """The runs that must be trained for an artifact, all seeds, each once, in order."""
+        return list({run.id: run for _, run in self._runs_behind(artifact, TRAINED)}.values())
 
     def metrics_of(self, artifact: Artifact) -> set[str]:
-        """Which kinds of result an artifact reads: loss, lm, train, account, kv, spec, launch, sample."""
-        definition = artifact.definition
-        if not isinstance(definition, Table):
-            return {"train", "loss", "account"} if definition.kind == "scaling" else {"train"}
-        cells = (
-            self.cell_request(definition, row, column)[0]
-            for row in definition.rows
-            for column in definition.columns
-        )
-        return {metric.split(".")[0] for metric in cells if metric}
+        """Which kinds of result an artifact reads: loss, lm, train, analysis, untrained, account, kv, spec, launch, sample."""
+        return {metric.split(".")[0] for metric, _ in self.measured(artifact) if metric}
+
+    def analyses_of(self, artifact: Artifact) -> dict[str, set[str]]:
+        """Which analyses of which trained runs an artifact reads: run id -> names of modules."""
+        wanted: dict[str, set[str]] = {}
+        for metric, run in self._runs_behind(artifact, ("analysis.",)):
+            wanted.setdefault(run.id, set()).add(metric.split(".")[1])
+        return wanted
+
+    def untrained_of(self, artifact: Artifact) -> dict[str, tuple[Run, set[str]]]:
+        """Which analyses of runs as they are before training an artifact reads (``untrained.<module>.<series>``)."""
+        wanted: dict[str, tuple[Run, set[str]]] = {}
+        for metric, run in self._runs_behind(artifact, ("untrained.",)):
+            wanted.setdefault(run.id, (run, set()))[1].add(metric.split(".")[1])
+        return wanted
 
     def all_runs(self) -> dict[str, Run]:
         """Every run that some artifact needs, by id."""

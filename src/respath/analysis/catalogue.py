@@ -1,0 +1,102 @@
+"""Which analyses there are and what each one measures, by name (no torch: configurations are checked against it).
+
+A metric is ``analysis.<module>.<scalar>``. Series have one entry per layer, the first for layer 1, unless said otherwise;
+an entry is null where a layer has no such quantity. What the names mean stands in the module of that name.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from respath.errors import did_you_mean
+
+
+class Outputs(NamedTuple):
+    """Names of what one module measures. ``ratios``: scalars of a comparison, left run over right run, of a scalar."""
+
+    scalars: tuple[str, ...] = ()
+    series: tuple[str, ...] = ()
+    arrays: tuple[str, ...] = ()
+    ratios: dict[str, str] = {}
+
+
+CATALOGUE: dict[str, Outputs] = {
+    "similarity": Outputs(
+        scalars=("value_to_first_mean", "token_hidden_mean", "token_value_before_mean", "token_value_after_mean"),
+        series=(
+            "hidden_layers",
+            "value_to_first_before",
+            "value_to_first_after",
+            "token_hidden",
+            "token_value_before",
+            "token_value_after",
+        ),
+    ),
+    "coefficients": Outputs(
+        scalars=("late_over_early", "moved_mean", "moved_max"),
+        series=("source", "own", "ratio", "matrix"),
+    ),
+    "gradients": Outputs(
+        scalars=("loss", "query_layer1", "key_layer1", "value_layer1", "output_layer1"),
+        series=("norm_q", "norm_k", "norm_v", "norm_o"),
+        ratios={
+            "query_ratio_layer1": "query_layer1",
+            "key_ratio_layer1": "key_layer1",
+            "value_ratio_layer1": "value_layer1",
+            "output_ratio_layer1": "output_layer1",
+        },
+    ),
+    "removal": Outputs(
+        scalars=("loss", "attention_over_mlp", "attention_increase_mean", "mlp_increase_mean"),
+        series=("attention", "mlp"),
+    ),
+    "pca": Outputs(scalars=("components_mean_from_layer2",), series=("components",)),
+    "importance": Outputs(
+        scalars=(
+            "entropy_mean",
+            "first_token_mean",
+            "entropy_packed_mean",
+            "first_token_packed_mean",
+            "uniform_entropy",
+            "uniform_first_token",
+        ),
+        series=("entropy", "first_token", "top", "entropy_packed", "first_token_packed", "top_packed"),
+        arrays=("token_importance", "token_importance_packed"),
+    ),
+    "norms": Outputs(
+        scalars=("value_first_over_rest_mean", "hidden_first_over_rest_max"),
+        series=(
+            "value_first",
+            "value_first_before",
+            "value_rest",
+            "hidden_first",
+            "hidden_rest",
+            "value_first_packed",
+            "hidden_first_packed",
+        ),
+        arrays=("value", "hidden", "value_packed", "hidden_packed"),
+    ),
+}
+
+
+def unknown_module(name: str) -> str | None:
+    """What is wrong with the name of a module, with the nearest known one; None when it exists."""
+    return None if name in CATALOGUE else f"{name!r} is no analysis{did_you_mean(name, CATALOGUE)}"
+
+
+def unknown_metric(metric: str, comparing: bool = False) -> str | None:
+    """What is wrong with ``analysis.<module>.<scalar>``; None when there is such a scalar (or ratio, of two runs)."""
+    _, module, name = [*metric.split(".", 2), "", ""][:3]
+    if problem := unknown_module(module):
+        return problem
+    known = (*CATALOGUE[module].scalars, *(CATALOGUE[module].ratios if comparing else ()))
+    return None if name in known else f"analysis {module} has no scalar {name!r}{did_you_mean(name, known)}"
+
+
+def unknown_series(path: str) -> str | None:
+    """What is wrong with ``<module>.<series or array>``; None when there is one."""
+    module, _, name = path.partition(".")
+    if problem := unknown_module(module):
+        return problem
+    known = (*CATALOGUE[module].series, *CATALOGUE[module].arrays)
+    return None if name in known else f"analysis {module} has no series {name!r}{did_you_mean(name, known)}"
