@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from respath.analysis.catalogue import unknown_metric
 from respath.config.documents import Document
+from respath.config.panels import Panels
+from respath.config.request import Overrides, RunRequest
 from respath.config.run import Corpus, Muon, ParameterGroup, Tokenizer
 from respath.config.runtime import Runtime
-
-Overrides = dict[str, Any]
 
 
 class Size(Document):
@@ -150,15 +150,6 @@ class Variant(Document):
     recipe: Overrides = {}
 
 
-class RunRequest(Document):
-    """A run in the paper's terms; a scale turns it into a spec."""
-
-    size: str | None = None
-    variant: str | None = None
-    context: int | None = None
-    recipe: Overrides = {}
-
-
 METRIC = re.compile(r"^(loss|lm|train|analysis|account|kv|spec|launch|sample)\.[A-Za-z0-9_.-]+$")
 
 
@@ -256,7 +247,7 @@ class Scaling(Document):
     reported: str | None = None
 
 
-Figure = Annotated[Curves | Scaling, Field(discriminator="kind")]
+Figure = Annotated[Curves | Scaling | Panels, Field(discriminator="kind")]
 
 
 class Tables(Document):

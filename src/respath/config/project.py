@@ -13,6 +13,7 @@ from typing import Any
 from respath.config import paper as documents
 from respath.config.documents import Collector, check, load_dials, load_yaml
 from respath.config.model import ModelSpec
+from respath.config.panels import Panels
 from respath.config.paper import (
     Corpora,
     Figure,
@@ -486,6 +487,10 @@ class Project:
         elif definition.kind == "curves":
             for i, variant in enumerate(definition.variants):
                 yield f"variants.{i}", self.request(definition.run, RunRequest(variant=variant))
+        elif isinstance(definition, Panels):
+            for i, panel in enumerate(definition.panels):
+                for wanted in panel.wanted():
+                    yield f"panels.{i}.{wanted.key}", self.request(definition.run, *wanted.layers)
         else:
             for size in definition.sizes:
                 for i, variant in enumerate(definition.variants):
@@ -507,6 +512,11 @@ class Project:
             for row in definition.rows:
                 for column in definition.columns:
                     yield self.cell_request(definition, row, column)
+            return
+        if isinstance(definition, Panels):
+            for wanted in (wanted for panel in definition.panels for wanted in panel.wanted()):
+                request = self.request(definition.run, *wanted.layers)
+                yield from ((metric, request) for metric in wanted.metrics)
             return
         metrics = ["train.curve"]
         if definition.kind == "scaling":

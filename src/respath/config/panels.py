@@ -1,0 +1,374 @@
+"""Panels of a figure as data: what each kind of panel draws, of which runs, on which axes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import string
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from respath.analysis.catalogue import unknown_series
+from respath.config.documents import Document
+from respath.config.request import RunRequest
+
+#: A metric of a trained run.
+_METRIC = re.compile(r"^(loss|lm|train)\.[A-Za-z0-9_.-]+$")
+
+LOSS = "validation loss (nats per token)"
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """One run that a panel reads: the key that names it, requests to be merged (later ones win), and the metrics read.
+
+    ``untrained.<module>.<series>`` is an analysis of the model as it is initialised: nothing is trained for it.
+    """
+
+    key: str
+    layers: tuple[RunRequest, ...]
+    metrics: tuple[str, ...]
+
+
+class Axis(Document):
+    """An axis: label with its unit, and scale."""
+
+    label: str
+    scale: Literal["linear", "log"] = "linear"
+
+
+class Printed(Document):
+    """Where the paper prints what a panel draws: the first of ``reported`` files whose row and column have a value."""
+
+    reported: tuple[str, ...]
+    row: str = "{variant}"
+    """Row of a point, from its variant, size and context; points with recipe overrides have no printed value."""
+    column: str = "loss"
+
+
+class PrintedCell(Document):
+    """One printed number."""
+
+    reported: str
+    row: str
+    column: str
+
+
+class Panel(Document):
+    """What all panels say."""
+
+    title: str
+    run: RunRequest = RunRequest()
+    """Under the requests of lines and points, over the figure's."""
+
+    def wanted(self) -> Iterator[Wanted]:
+        """Every run that the panel reads."""
+        raise NotImplementedError
+
+
+def _series(value: str | None) -> str | None:
+    if value is not None and (problem := unknown_series(value)):
+        raise ValueError(problem)
+    return value
+
+
+def _analysis(series: str, untrained: bool = False) -> tuple[str, ...]:
+    return (f"{'untrained' if untrained else 'analysis'}.{series}",)
+
+
+def _metric(value: str) -> str:
+    if not _METRIC.match(value):
+        raise ValueError(f"{value!r} is no metric of a trained run; it starts with loss. lm. or train.")
+    return value
+
+
+# --- a metric of runs ------------------------------------------------------------------------------------------------
+
+
+class SweepPoint(Document):
+    """One run at its place on the x axis."""
+
+    x: float
+    run: RunRequest = RunRequest()
+
+
+class SweepLine(Document):
+    """Runs that differ in one number. Colour and label are those of the first point's variant unless told otherwise."""
+
+    label: str | None = None
+    run: RunRequest = RunRequest()
+    points: tuple[SweepPoint, ...] = Field(min_length=1)
+
+
+class Sweep(Panel):
+    """A metric against a number that the runs differ in."""
+
+    kind: Literal["sweep"]
+    x: Axis
+    y: Axis = Axis(label=LOSS)
+    metric: str = "loss.mean"
+    lines: tuple[SweepLine, ...] = Field(min_length=1)
+    reference: RunRequest | None = None
+    """A run drawn as a horizontal line."""
+    printed: Printed | None = None
+
+    _known = field_validator("metric")(_metric)
+
+    def wanted(self):
+        metrics = (self.metric,)
+        for i, line in enumerate(self.lines):
+            for j, point in enumerate(line.points):
+                yield Wanted(f"lines.{i}.points.{j}.run", (self.run, line.run, point.run), metrics)
+        if self.reference is not None:
+            yield Wanted("reference", (self.run, self.reference), metrics)
+
+
+class Bar(Document):
+    """One run among others without an order."""
+
+    label: str
+    group: str = ""
+    """Bars of one group stand together under its name."""
+    run: RunRequest = RunRequest()
+
+
+class Bars(Panel):
+    """A metric of several runs side by side, each as its distance from a reference run."""
+
+    kind: Literal["bars"]
+    x: Axis
+    y: Axis = Axis(label=LOSS)
+    metric: str = "loss.mean"
+    bars: tuple[Bar, ...] = Field(min_length=1)
+    reference: RunRequest | None = None
+    printed: Printed | None = None
+
+    _known = field_validator("metric")(_metric)
+
+    def wanted(self):
+        metrics = (self.metric,)
+        for i, bar in enumerate(self.bars):
+            yield Wanted(f"bars.{i}.run", (self.run, bar.run), metrics)
+        if self.reference is not None:
+            yield Wanted("reference", (self.run, self.reference), metrics)
+
+
+# --- analyses --------------------------------------------------------------------------------------------------------
+
+
+class LayerLine(Document):
+    """One line: a series of one run."""
+
+    run: RunRequest = RunRequest()
+    label: str | None = None
+    series: str | None = None
+    """``module.series``; the panel's unless told otherwise."""
+
+    _known = field_validator("series")(_series)
+
+
+class Layers(Panel):
+    """A series of an analysis against its index: a value per layer, or per number of removed layers."""
+
+    kind: Literal["layers"]
+    series: str | None = None
+    x: Axis = Axis(label="layer")
+    first: int = 1
+    """Index of the first value: 1 for layers, 0 where the first value is of the embedding or of nothing removed."""
+    y: Axis
+    lines: tuple[LayerLine, ...] = Field(min_length=1)
+    uniform: Literal["entropy", "first_token"] | None = None
+    """Draw what uniform causal attention gives at the analysed length."""
+    untrained: bool = False
+
+    _known = field_validator("series")(_series)
+
+    @model_validator(mode="after")
+    def _every_line_has_a_series(self):
+        for i, line in enumerate(self.lines):
+            if line.series is None and self.series is None:
+                raise ValueError(
+                    f"lines.{i} names no series; give `series: module.name` to it or to the panel"
+                )
+        return self
+
+    def wanted(self):
+        for i, line in enumerate(self.lines):
+            yield Wanted(f"lines.{i}.run", (self.run, line.run), _analysis(line.series or self.series, self.untrained))
+
+
+class Matrix(Panel):
+    """A matrix of an analysis as a heat map: row against column, both counted from ``first``."""
+
+    kind: Literal["matrix"]
+    series: str
+    x: Axis
+    y: Axis
+    value: Axis
+    """Label and scale of the colours."""
+    first: int = 1
+    untrained: bool = False
+
+    _known = field_validator("series")(_series)
+
+    def wanted(self):
+        yield Wanted("run", (self.run,), _analysis(self.series, self.untrained))
+
+
+class Positions(Panel):
+    """An array of an analysis as a heat map: layer against token position. Panels of one array share their colours."""
+
+    kind: Literal["positions"]
+    array: str
+    x: Axis = Axis(label="position", scale="log")
+    y: Axis = Axis(label="layer")
+    value: Axis
+    first: int = 1
+    """Layer of the first row."""
+
+    _known = field_validator("array")(_series)
+
+    def wanted(self):
+        yield Wanted("run", (self.run,), _analysis(self.array))
+
+
+class Ranks(Panel):
+    """Columns of a matrix of an analysis against the layer: the largest value, the second largest, and so on."""
+
+    kind: Literal["ranks"]
+    series: str
+    ranks: tuple[int, ...] = Field(min_length=1)
+    """Columns, counted from 1; those beyond the matrix are left out."""
+    y: Axis
+    x: Axis = Axis(label="layer")
+
+    _known = field_validator("series")(_series)
+
+    def wanted(self):
+        yield Wanted("run", (self.run,), _analysis(self.series))
+
+
+class Checkpoints(Panel):
+    """A series of an analysis per layer, of the Hugging Face checkpoints that the user names in ``hf_models``."""
+
+    kind: Literal["checkpoints"]
+    series: str
+    x: Axis = Axis(label="layer")
+    y: Axis
+    uniform: Literal["entropy", "first_token"] | None = None
+
+    _known = field_validator("series")(_series)
+
+    def wanted(self):
+        return iter(())
+
+
+# --- training curves -------------------------------------------------------------------------------------------------
+
+
+class RunLine(Document):
+    """One line of one run."""
+
+    run: RunRequest = RunRequest()
+    label: str | None = None
+
+
+class Difference(Panel):
+    """Training loss minus a baseline's, against steps: relative training loss."""
+
+    kind: Literal["difference"]
+    lines: tuple[RunLine, ...] = Field(min_length=1)
+    baseline: RunRequest
+    """What differs in each line's baseline; the rest is as in the line."""
+
+    def wanted(self):
+        for i, line in enumerate(self.lines):
+            yield Wanted(f"lines.{i}.run", (self.run, line.run), ("train.curve",))
+            yield Wanted("baseline", (self.run, line.run, self.baseline), ("train.curve",))
+
+
+class Crossing(Panel):
+    """Step from which on a run's training loss stays above its baseline's, against sequence length, with a fit."""
+
+    kind: Literal["crossing"]
+    contexts: tuple[int, ...] = Field(min_length=1)
+    baseline: RunRequest
+
+    def wanted(self):
+        for i, context in enumerate(self.contexts):
+            length = RunRequest(context=context)
+            yield Wanted(f"contexts.{i}", (self.run, length), ("train.curve",))
+            yield Wanted("baseline", (self.run, length, self.baseline), ("train.curve",))
+
+
+class Tokens(Panel):
+    """Training loss against tokens, read at every tenth of the training, and the data saved at equal loss."""
+
+    kind: Literal["tokens"]
+    variants: tuple[str, ...] = Field(min_length=1)
+    baseline: str
+    saving: tuple[str, ...] = ()
+    """Variants whose saving is told, the headline first."""
+    printed_saving: PrintedCell | None = None
+
+    def wanted(self):
+        for i, variant in enumerate(self.variants):
+            yield Wanted(f"variants.{i}", (self.run, RunRequest(variant=variant)), ("train.curve",))
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+
+class Sizes(Panel):
+    """Validation loss against parameters, a quadratic in their logarithm, and the parameters saved at equal loss."""
+
+    kind: Literal["sizes"]
+    variants: tuple[str, ...] = Field(min_length=1)
+    sizes: tuple[str, ...] = Field(min_length=1)
+    baseline: str
+    saving: tuple[str, ...] = ()
+    """Variants whose saving (or extra cost) is told, the headline first."""
+    printed_saving: PrintedCell | None = None
+    """The percentage that the paper prints, as a number without sign."""
+    printed: Printed | None = None
+
+    def wanted(self):
+        for size in self.sizes:
+            for i, variant in enumerate(self.variants):
+                request = RunRequest(size=size, variant=variant)
+                yield Wanted(f"variants.{i}", (self.run, request), ("loss.mean", "account.parameters"))
+
+
+AnyPanel = Annotated[
+    Sweep | Bars | Layers | Matrix | Positions | Ranks | Checkpoints | Difference | Crossing | Tokens | Sizes,
+    Field(discriminator="kind"),
+]
+
+
+class Panels(Document):
+    """A figure made of panels."""
+
+    kind: Literal["panels"]
+    title: str
+    section: str
+    caption: str = ""
+    run: RunRequest = RunRequest()
+    layout: tuple[str, ...] = ()
+    """Rows of letters, one letter per panel in order (``["AB", "AC"]``: A is two rows high); none: one row."""
+    height: float = Field(2.9, gt=0)
+    """Inches per row of the layout."""
+    panels: tuple[AnyPanel, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _layout_names_every_panel(self):
+        wanted = set(string.ascii_uppercase[: len(self.panels)])
+        letters = set("".join(self.layout))
+        if self.layout and letters != wanted:
+            raise ValueError(
+                f"layout has the letters {''.join(sorted(letters))} for panels {''.join(sorted(wanted))}"
+            )
+        if len({len(row) for row in self.layout}) > 1:
+            raise ValueError("layout: all rows must be equally long")
+        return self
