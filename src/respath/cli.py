@@ -17,7 +17,7 @@ from respath.config.model import identity
 from respath.config.paper import RunRequest
 from respath.config.project import Project, find_root
 from respath.config.run import tokenizer_id
-from respath.errors import WRONG_USE, UserError, did_you_mean, guard
+from respath.errors import WRONG_USE, UserError, did_you_mean, explain_os_error, guard
 from respath.files import read_json
 
 app = typer.Typer(
@@ -405,13 +405,16 @@ def export(
     meta = tokenizer.with_name("tokenizer.meta.json")
     end_id = read_json(meta).get("eos_id") if meta.is_file() else None
     has_tokenizer = weights == "trained" and tokenizer.is_file()
-    result = write(
-        model,
-        to,
-        context=context,
-        tokenizer=tokenizer if has_tokenizer else None,
-        end_id=end_id if has_tokenizer else None,
-    )
+    try:
+        result = write(
+            model,
+            to,
+            context=context,
+            tokenizer=tokenizer if has_tokenizer else None,
+            end_id=end_id if has_tokenizer else None,
+        )
+    except OSError as error:
+        raise UserError(explain_os_error(error, "give another folder with --to")) from error
     result = {"name": name, "to": str(to), "weights": weights, **result}
     if as_json:
         return _print_json(result)

@@ -40,18 +40,28 @@ def did_you_mean(name: object, known: Iterable[object]) -> str:
     return f" (known: {shown})" if names else ""
 
 
-def explain_os_error(error: OSError) -> str:
-    """One line for the operating-system errors that users meet: disk full, permission, missing file."""
+def explain_os_error(error: OSError, elsewhere: str | None = None) -> str:
+    """One line for the operating-system errors that users meet: disk full, permission, missing file, file for folder.
+
+    ``elsewhere``: what to do to write to another place, e.g. "give another folder with --to".
+    """
     where = error.filename if error.filename is not None else "a file"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        other = f" (or {elsewhere})" if elsewhere else ""
         return (
-            f"{where}: no space left on the device; free some space (or set `checkpoints:` in config.yaml to another file system) and run the same "
-            "command again: finished shards and checkpoints are kept"
+            f"{where}: no space left on the device; free some space{other} and run the same command again: "
+            "what is finished is kept"
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{where}: permission denied; make it writable for this user or choose another folder"
+        return f"{where}: permission denied; make it writable for this user or {elsewhere or 'choose another folder'}"
     if error.errno == errno.ENOENT:
         return f"{where}: no such file or folder"
+    if error.errno == errno.EEXIST:
+        return f"{where}: is a file, and a folder is needed there; move it away or {elsewhere or 'choose another folder'}"
+    if error.errno == errno.ENOTDIR:
+        return f"{where}: a part of this path is a file, not a folder; move it away or {elsewhere or 'choose another path'}"
+    if error.errno == errno.EISDIR:
+        return f"{where}: is a folder, and a file is needed there; give a file name"
     return f"{where}: {error.strerror or error}"
 
 

@@ -1,5 +1,6 @@
 """What a user can get wrong in config.yaml, in the papers and in result files: one line with file, key and remedy each."""
 
+import errno
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from respath.config.project import Project
 from respath.errors import UserError, explain_os_error
 from respath.files import write_json
 from respath.training.clean import main as clean
+from respath.training.folders import ELSEWHERE
 from respath.training.results import earlier_result
 from tests.golden.toy import ROOT as TOY
 from tests.golden.toy import run_id, toy, toy_project
@@ -118,9 +120,19 @@ def test_a_result_without_what_it_is_for_is_named(tmp_path, kind, name, absent):
     assert name.format(run=run) in said and absent in said and "delete it" in said
 
 
-def test_a_full_disk_names_a_dial_that_exists():
-    said = explain_os_error(OSError(28, "No space left on device", "checkpoints/x"))
-    assert "`checkpoints:` in config.yaml" in said
+def test_a_full_disk_names_what_to_set_instead_where_something_can_be_set():
+    full = OSError(errno.ENOSPC, "No space left on device", "checkpoints/x")
+    assert "`checkpoints:` in config.yaml" in explain_os_error(full, ELSEWHERE)
+    assert "checkpoints:" not in explain_os_error(full)
+
+
+@pytest.mark.parametrize("path", ["plain", "plain/below"])
+def test_a_file_where_a_folder_is_needed_is_named_with_a_remedy(tmp_path, path):
+    (tmp_path / "plain").write_text("")
+    with pytest.raises(OSError) as raised:
+        (tmp_path / path).mkdir(parents=True, exist_ok=True)
+    said = explain_os_error(raised.value)
+    assert str(tmp_path / path) in said and "file" in said and "move it away or choose another" in said
 
 
 @pytest.mark.parametrize("absent", ["status", "weights"])

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 
 from respath.errors import UserError, explain_os_error
 from respath.files import canonical_json, read_json, sha256_file, write_json
-from respath.training.folders import checkpoint_folders, checkpoint_path, remove_checkpoint
+from respath.training.folders import ELSEWHERE, checkpoint_folders, checkpoint_path, remove_checkpoint
 
 #: Raised when the meaning of a checkpoint's files changes.
 FORMAT = 1
@@ -146,7 +146,7 @@ class CheckpointStore:
         except OSError as error:
             with contextlib.suppress(OSError):
                 remove_checkpoint(part)
-            self.say(f"warning: no checkpoint at step {snapshot.step}: {explain_os_error(error)}")
+            self.say(f"warning: no checkpoint at step {snapshot.step}: {explain_os_error(error, ELSEWHERE)}")
             return False
         self._damaged.discard(snapshot.step)
         self._prune()

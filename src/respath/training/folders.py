@@ -6,6 +6,9 @@ import re
 import shutil
 from pathlib import Path
 
+#: What to do when the checkpoint folder cannot be written.
+ELSEWHERE = "set `checkpoints:` in config.yaml to another folder, on another file system"
+
 _NAME = re.compile(r"step-(\d{8})")
 
 

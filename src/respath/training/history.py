@@ -9,6 +9,7 @@ from pathlib import Path
 
 from respath.errors import explain_os_error
 from respath.files import write_text
+from respath.training.folders import ELSEWHERE
 
 #: Points of a curve in ``train.json``, at most: enough for a figure, small enough for a thousand runs.
 CURVE_POINTS = 512
@@ -68,7 +69,7 @@ class History:
     def _fall_behind(self, error: OSError) -> None:
         if not self._behind:
             self.warn(
-                f"warning: {explain_os_error(error)}; history.jsonl is completed at the next checkpoint"
+                f"warning: {explain_os_error(error, ELSEWHERE)}; history.jsonl is completed at the next checkpoint"
             )
         self._behind = True
 

@@ -19,6 +19,7 @@ from respath.errors import UserError, explain_os_error
 from respath.files import write_json
 from respath.model import build_model, parameter_roles
 from respath.training.checkpoint import CheckpointStore, Snapshot, save_tensors_atomically
+from respath.training.folders import ELSEWHERE
 from respath.training.history import History
 from respath.training.lease import Lease, LeaseHeld
 from respath.training.objective import (
@@ -342,7 +343,7 @@ class Training:
             except OSError as error:
                 newest = f"step {self.store.steps()[0]}" if self.store.steps() else "step 0"
                 raise UserError(
-                    f"{explain_os_error(error)} (the final weights; going on from {newest})"
+                    f"{explain_os_error(error, ELSEWHERE)} (the final weights; going on from {newest})"
                 ) from None
             weights = {"path": relative_path(path, job.out), "sha256": digest}
         sessions = [*self.sessions, self.session()]
