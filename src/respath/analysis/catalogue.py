@@ -22,7 +22,12 @@ class Outputs(NamedTuple):
 
 CATALOGUE: dict[str, Outputs] = {
     "similarity": Outputs(
-        scalars=("value_to_first_mean", "token_hidden_mean", "token_value_before_mean", "token_value_after_mean"),
+        scalars=(
+            "value_to_first_mean",
+            "token_hidden_mean",
+            "token_value_before_mean",
+            "token_value_after_mean",
+        ),
         series=(
             "hidden_layers",
             "value_to_first_before",

@@ -56,6 +56,22 @@ class Carried(NamedTuple):
     key: Tensor | None = None
 
 
+class Operands(NamedTuple):
+    """What the attention of one layer works on.
+
+    q (batch, time, heads, head_dim); k and v (batch, keys, kv_heads, head_dim), of the keys that ``seen`` speaks of.
+    ``depth``: see ``Carried``. ``first``: query, key and value of the part that layer 1 has in this layer's attention
+    (cross-layer attention, residual of attention matrices); None elsewhere.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    seen: Visibility
+    depth: tuple[tuple[Tensor, Tensor], ...] = ()
+    first: tuple[Tensor, Tensor, Tensor] | None = None
+
+
 class Attention(nn.Module):
     """Multi-head (or grouped-query) causal attention; ``x`` is already normed.
 
@@ -146,22 +162,34 @@ class Attention(nn.Module):
 
         seen, depth = place.near if self.near else place.seen, carried.depth
         k, v = seen.within(k).to(q.dtype), (v if self.looks_up else seen.within(v)).to(q.dtype)
-        dropout = self.dropout if self.training else 0.0
+        given = Operands(q, k, v, seen, depth)
+        if self.joint:
+            given = given._replace(
+                first=(q, seen.within(keys[0]).to(q.dtype), seen.within(values[0]).to(q.dtype))
+            )
+        elif self.residual is not None and self.residual.of == "attention":
+            given = given._replace(first=(first_query, seen.within(keys[0]).to(q.dtype), v))
+        attended = self.attended(given, place.kernel).flatten(-2)
         if self.reads_depth:
-            attended = attend_over_depth(q, k, v, depth, seen, place.kernel).flatten(-2)
             depth = (*depth, (unturned, here))
-        elif self.joint:
-            both = ((k, v), (seen.within(keys[0]).to(q.dtype), seen.within(values[0]).to(q.dtype)))
-            attended = attend_jointly(q, both, seen, place.kernel, dropout).flatten(-2)
-        else:
-            attended = attend(q, k, v, seen, place.kernel, dropout)
-            if self.residual is not None and self.residual.of == "attention":
-                first = attend(first_query, seen.within(keys[0]).to(q.dtype), v, seen, place.kernel, dropout)
-                attended = combine([first, attended], [self.residual.source, self.residual.own])
-            attended = attended.flatten(-2)
         attended = path.finish(self.n, attended, own, remembered)
         y = F.dropout(self.o_proj(attended), self.dropout, self.training)
         return y, Carried(remembered, keys, values, depth, first_query, first_key)
+
+    def attended(self, given: Operands, kernel: str) -> Tensor:
+        """Weighted values of every head, (batch, time, heads, head_dim)."""
+        q, k, v, seen, depth, first = given
+        dropout = self.dropout if self.training else 0.0
+        if self.reads_depth:
+            return attend_over_depth(q, k, v, depth, seen, kernel)
+        if self.joint:
+            return attend_jointly(q, ((k, v), first[1:]), seen, kernel, dropout)
+        own = attend(q, k, v, seen, kernel, dropout)
+        if first is None:
+            return own
+        return combine(
+            [attend(*first, seen, kernel, dropout), own], [self.residual.source, self.residual.own]
+        )
 
     def mixed(self, what: str, raw: Tensor, first: Tensor | None) -> Tensor:
         """A raw projection, with the first layer's added where the attention residual is of this kind."""
