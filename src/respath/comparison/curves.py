@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,8 +13,11 @@ from respath.comparison.results import Results
 from respath.config.paper import RunRequest
 from respath.config.project import Project, Run
 
-#: Steps over which a difference of training losses is smoothed before a crossing is read off (decision critical-point).
-SMOOTHING_STEPS = 100
+#: Steps over which a difference of training losses is smoothed before a crossing is read off (decision critical-point), and
+#: the largest share of a shorter training: 100 of 40 steps would leave a straight line.
+SMOOTHING_STEPS, SMOOTHING_SHARE = 100, 0.05
+#: Share of a training, at its end, whose line is prolonged to a crossing that lies beyond it (the authors take 1,000 steps).
+EXTRAPOLATED_SHARE = 0.1
 
 
 def smooth(values: Sequence[float], width: int) -> np.ndarray:
@@ -26,6 +30,52 @@ def smooth(values: Sequence[float], width: int) -> np.ndarray:
     low = np.maximum(0, index - (width - 1) // 2)
     high = np.minimum(len(values), index + width // 2 + 1)
     return (sums[high] - sums[low]) / (high - low)
+
+
+def smoothing_steps(steps: int) -> int:
+    """Steps of the moving average over a difference of training losses, in a training of ``steps``."""
+    return max(1, round(min(SMOOTHING_STEPS, SMOOTHING_SHARE * steps)))
+
+
+def relative_loss(
+    curve: Mapping[int, float], baseline: Mapping[int, float], total: int
+) -> tuple[list[int], list[float]]:
+    """Steps that both curves (step -> loss) have, and the smoothed difference there; ``total`` steps of training."""
+    steps = sorted(step for step in curve if step in baseline)
+    if not steps:
+        return [], []
+    spacing = max(1, steps[-1] // len(steps))
+    width = max(1, round(smoothing_steps(total) / spacing))
+    return steps, smooth([curve[step] - baseline[step] for step in steps], width).tolist()
+
+
+@dataclasses.dataclass(frozen=True)
+class CriticalPoint:
+    """Step from which on a difference of losses stays positive. Not ``observed``: a prolonged line says so."""
+
+    step: float
+    observed: bool
+
+
+def critical_point(steps: Sequence[int], difference: Sequence[float], total: int) -> CriticalPoint | None:
+    """Where a smoothed difference has become positive for good; None when it neither is nor heads there.
+
+    While it is still negative at the end, a least-squares line through the last tenth of the training is prolonged
+    (ResFormer Figure 10, right).
+    """
+    if not steps:
+        return None
+    behind = [index for index, value in enumerate(difference) if value <= 0]
+    if not behind:
+        return CriticalPoint(steps[0], True)
+    if behind[-1] + 1 < len(steps):
+        return CriticalPoint(steps[behind[-1] + 1], True)
+    last = [(s, d) for s, d in zip(steps, difference, strict=True) if s > (1 - EXTRAPOLATED_SHARE) * total]
+    if len(last) < 2:
+        return None
+    slope, intercept = np.polyfit(*zip(*last, strict=True), 1)
+    crossing = -intercept / slope if slope > 0 else math.inf
+    return CriticalPoint(float(crossing), False) if steps[-1] < crossing < math.inf else None
 
 
 def _curve(results: Results, run: Run) -> tuple[dict[str, list] | None, Reading | None]:
@@ -65,17 +115,13 @@ def critical_step(project: Project, results: Results, paper: str, request: RunRe
     base, base_problem = _curve(results, project.resolve(paper, baseline, seed))
     if problem or base_problem:
         return problem or base_problem
-    other = dict(zip(base["step"], base["loss"], strict=True))
-    steps = [step for step in curve["step"] if step in other]
+    total = run.spec.recipe.steps
+    losses = [dict(zip(one["step"], one["loss"], strict=True)) for one in (curve, base)]
+    steps, difference = relative_loss(*losses, total)
     if not steps:
         return missing("the two curves share no step")
-    losses = dict(zip(curve["step"], curve["loss"], strict=True))
-    spacing = max(1, steps[-1] // len(steps))
-    difference = smooth([losses[step] - other[step] for step in steps], max(1, SMOOTHING_STEPS // spacing))
-    behind = np.flatnonzero(difference <= 0)
-    if len(behind) == 0:
-        return Reading(steps[0])
-    return Reading(steps[behind[-1] + 1] if behind[-1] + 1 < len(steps) else run.spec.recipe.steps + 1)
+    found = critical_point(steps, difference, total)
+    return Reading(found.step if found and found.observed else total + 1)
 
 
 def parameter_saving(
