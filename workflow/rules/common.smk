@@ -57,6 +57,8 @@ PROJECT = or_leave(read_project)
 SCALE = PROJECT.config.scale
 PAPERS = list(PROJECT.folders)
 RUNS = PROJECT.all_runs()
+#: Few cores train the runs in this order.
+PRIORITY = {run: len(RUNS) - rank for rank, run in enumerate(RUNS)}
 DATA = PROJECT.data_sets()
 SAMPLES = {sample_id(data.sample): data.sample for data in DATA.values()}
 TOKENIZERS = {tokenizer_id(data): data for data in DATA.values()}

@@ -33,6 +33,7 @@ rule evaluate_loss:
         "logs/evaluate_loss/{run}.log",
     benchmark:
         "benchmarks/evaluate_loss/{run}.jsonl"
+    priority: len(RUNS) + 1
     conda:
         "../../envs/evaluate.yaml"
     threads: THREADS
@@ -60,6 +61,7 @@ rule evaluate_lm:
         "logs/evaluate_lm/{run}.log",
     benchmark:
         "benchmarks/evaluate_lm/{run}.jsonl"
+    priority: len(RUNS) + 1
     conda:
         "../../envs/evaluate.yaml"
     threads: THREADS

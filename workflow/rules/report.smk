@@ -90,6 +90,20 @@ for artifact in PROJECT.artifacts():
     )
 
 
+rule:
+    name:
+        SCALE
+    input:
+        [rendered(artifact) for artifact in PROJECT.artifacts()],
+        expand("reports/out/{scale}/{paper}/index.html", scale=SCALE, paper=PAPERS),
+    localrule: True
+
+
+workflow.get_rule(SCALE).docstring = (
+    f"Everything at scale {SCALE} (with --config scale={SCALE}): the runs that its document names first are trained first."
+)
+
+
 rule demo:
     "ResFormer Table 3 and everything around it, from raw text to checked cells."
     input:

@@ -11,6 +11,7 @@ rule train:
         "logs/train/{run}.log",
     benchmark:
         "benchmarks/train/{run}.jsonl"
+    priority: lambda w: PRIORITY[w.run]
     conda:
         "../../envs/train.yaml"
     threads: THREADS

@@ -179,7 +179,7 @@ class _Seeds:
 def _read_seeds(
     project: Project, results: Results, paper: str, request: RunRequest, metric: str, factor: float
 ) -> _Seeds:
-    runs = tuple(project.resolve(paper, request, seed) for seed in project.seeds)
+    runs = project.runs_of(paper, request)
     readings: dict[int, Reading] = {run.seed: read_run(results, run, metric) for run in runs}
     measured = {seed: r for seed, r in readings.items() if r.state == "measured"}
     diverged = {seed: r for seed, r in readings.items() if r.state == "diverged"}

@@ -63,7 +63,7 @@ def provenance_of(project: Project, results: Results, paper: str, runs: Iterable
     manifest = results.manifest(paper)
     return Provenance(
         scale=project.scale.id,
-        seeds=tuple(project.seeds),
+        seeds=tuple(sorted({run.seed for run in runs})) or tuple(project.seeds),
         # The last eight digits of a run id are the hash of its spec; seeds are part of the spec.
         specs=_ordered(run.id.rsplit("-", 1)[1] for run in runs),
         commits=_ordered(commit for record in records.values() if (commit := run_commit(record))),

@@ -316,6 +316,22 @@ class ScaleEvaluation(Document):
     analysis_sequences: int | None = None
 
 
+class RunSet(Document):
+    """Runs that differ in their variant only, in the paper's terms."""
+
+    size: str
+    variants: tuple[str, ...] = Field(min_length=1)
+    context: int | None = None
+    recipe: Overrides = {}
+
+    def requests(self) -> tuple[RunRequest, ...]:
+        """One request per variant."""
+        return tuple(
+            RunRequest(size=self.size, variant=variant, context=self.context, recipe=self.recipe)
+            for variant in self.variants
+        )
+
+
 class ScalePaper(Document):
     """How one paper shrinks at a scale."""
 
@@ -326,6 +342,11 @@ class ScalePaper(Document):
     recipe: ScaleRecipe = ScaleRecipe()
     data: ScaleData = ScaleData()
     evaluation: ScaleEvaluation = ScaleEvaluation()
+    paired: tuple[RunSet, ...] | None = None
+    """Runs that take every seed of the scale, the most important first; all others take its first seed, and rows and
+    claims with one seed get no verdict. null: every run takes every seed."""
+    first: tuple[str, ...] = ()
+    """Tables and figures whose runs are trained before all others', the most important first (after ``paired``)."""
 
 
 def _distinct_seeds(seeds: tuple[int, ...] | None) -> tuple[int, ...] | None:

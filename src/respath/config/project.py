@@ -139,6 +139,7 @@ class Project:
         #: The papers whose targets exist; any other folder of papers/ is read when one of its models is asked for.
         self.folders: dict[str, PaperFolder] = {}
         self._others: dict[str, PaperFolder] = {}
+        self._paired: dict[str, dict[str, None] | None] = {}
         self.known = tuple(known)
         for paper in self.config.papers:
             if paper not in known:
@@ -254,6 +255,20 @@ class Project:
                             f"scales/{scale.id}.yaml: papers.{paper}.variants: {variant!r} is not a variant of the paper"
                             f"{did_you_mean(variant, folder.variants)}"
                         )
+                for run_set in changes.paired or ():
+                    for variant in run_set.variants:
+                        try:
+                            self.parse_ref(f"{paper}/{run_set.size}/{variant}")
+                        except UserError as error:
+                            where = f"scales/{scale.id}.yaml: papers.{paper}.paired"
+                            collect.lines += [f"{where}: {line}" for line in error.lines]
+                artifacts = [*folder.tables, *folder.figures]
+                for name in changes.first:
+                    if name not in artifacts:
+                        collect.lines.append(
+                            f"scales/{scale.id}.yaml: papers.{paper}.first: {name!r} is not a table or figure of the paper"
+                            f"{did_you_mean(name, artifacts)}"
+                        )
             baseline = folder.paper.accounting.baseline
             if baseline not in folder.variants:
                 collect.lines.append(
@@ -299,8 +314,37 @@ class Project:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Seeds of every run: the user's, else the scale's."""
+        """Seeds of every run, or of those that the scale pairs: the user's, else the scale's."""
         return self.config.seeds or self.scale.seeds
+
+    def runs_of(self, paper: str, request: RunRequest) -> tuple[Run, ...]:
+        """The runs of a request at the chosen scale, one per seed.
+
+        Where the scale lists ``paired`` runs, every other run has the scale's first seed alone; seeds that the user names
+        go for every run.
+        """
+        run = self.resolve(paper, request, self.seeds[0])
+        paired = self._paired_runs(paper)
+        if paired is not None and run.id not in paired:
+            return (run,)
+        return (run, *(self.resolve(paper, request, seed) for seed in self.seeds[1:]))
+
+    def _paired_runs(self, paper: str) -> dict[str, None] | None:
+        """First-seed ids of the runs that take every seed, in order of importance; None when all do."""
+        if paper not in self._paired:
+            sets = self.scale.papers[paper].paired
+            everything = sets is None or self.config.seeds is not None
+            # Compared by id: a request that spells a default out is the same run.
+            self._paired[paper] = (
+                None
+                if everything
+                else dict.fromkeys(
+                    self.resolve(paper, request, self.seeds[0]).id
+                    for run_set in sets
+                    for request in run_set.requests()
+                )
+            )
+        return self._paired[paper]
 
     def folder(self, paper: str) -> PaperFolder:
         """The folder of a paper by id, chosen in config.yaml or not. Raises UserError with did-you-mean."""
@@ -528,8 +572,8 @@ class Project:
         """Metric and run, all seeds, for the metrics of these kinds."""
         for metric, request in self.measured(artifact):
             if metric.startswith(kinds):
-                for seed in self.seeds:
-                    yield metric, self.resolve(artifact.paper, request, seed)
+                for run in self.runs_of(artifact.paper, request):
+                    yield metric, run
 
     def trained_runs(self, artifact: Artifact) -> list[Run]:
         """The runs that must be trained for an artifact, all seeds, each once, in order."""
@@ -554,8 +598,22 @@ class Project:
         return wanted
 
     def all_runs(self) -> dict[str, Run]:
-        """Every run that some artifact needs, by id."""
-        return {run.id: run for artifact in self.artifacts() for run in self.trained_runs(artifact)}
+        """Every run that some artifact needs, by id, in the order in which few cores should train them.
+
+        First the runs that the scale pairs, one variant after the other with all its seeds, then those of its ``first``
+        artifacts, then all others in the order of the papers' files.
+        """
+        wanted = {run.id: run for artifact in self.artifacts() for run in self.trained_runs(artifact)}
+        ordered: dict[str, Run] = {}
+        for paper in self.folders:
+            changes = self.scale.papers[paper]
+            for run_set in changes.paired or ():
+                for request in run_set.requests():
+                    ordered |= {run.id: run for run in self.runs_of(paper, request) if run.id in wanted}
+        for paper in self.folders:
+            for name in self.scale.papers[paper].first:
+                ordered |= {run.id: run for run in self.trained_runs(self.artifact(f"{paper}_{name}"))}
+        return {**ordered, **wanted}
 
     def data_sets(self) -> dict[str, Data]:
         """Token stores by id: one per distinct data spec of the papers."""

@@ -169,6 +169,21 @@ def _metric_cells(grid: Grid, column: Column) -> list[Cell]:
     return [cell for cell in cells if cell.kind != "text"]
 
 
+def _seeds_of(grid: Grid, row: Row) -> int:
+    """Seeds that a row's measured values come from: the most of any column."""
+    return max((len(grid.cells[row.id, column.id].per_seed) for column in grid.table.columns), default=0)
+
+
+def _seeds_differ(grid: Grid) -> bool:
+    """Do some rows take fewer seeds than others?"""
+    return len({len(cell.runs) for cell in grid.compared() if cell.runs}) > 1
+
+
+def _all_means(cells: list[Cell]) -> bool:
+    """Has every value two seeds or more? With one seed the best of several small models is mostly luck."""
+    return all(len(cell.per_seed) > 1 for cell in cells if cell.kind == "measured" and cell.per_seed)
+
+
 def _best(cells: list[Cell], attribute: str, better: str | None) -> set[str]:
     """Rows whose value, as shown, is the best of three or more."""
     cells = [cell for cell in cells if attribute == "printed" or cell.status != DIVERGED]
@@ -219,8 +234,7 @@ def _side_by_side(project: Project, grid: Grid, with_gains: bool) -> Layout:
             and measured
             and any(cell.gain is not None or cell.printed_gain is not None for cell in cells)
         )
-        # With one seed the best of several small models is mostly luck: only means are marked.
-        best = _best(cells, "ours", column.better) if len(grid.seeds) > 1 and measured else set()
+        best = _best(cells, "ours", column.better) if measured and _all_means(cells) else set()
         best_printed = _best(cells, "printed", column.better)
         parts: list[tuple[str, Kind, object]] = []  # head, kind, and one cell's content
         if printed:
@@ -255,6 +269,11 @@ def _side_by_side(project: Project, grid: Grid, with_gains: bool) -> Layout:
             )
             heads.append(head)
             builders.append(lambda row, c=column.id, m=make: m(grid.cells[row.id, c]))
+    if _seeds_differ(grid):
+        heads.append(Head("Seeds", "number"))
+        builders.append(
+            lambda row: Shown("number", str(_seeds_of(grid, row)) if _seeds_of(grid, row) else "–")
+        )
     blocks = [
         Block(title, tuple((Shown("label", row.label), *[build(row) for build in builders]) for row in rows))
         for title, rows in _groups(grid.table.rows)
@@ -279,7 +298,7 @@ def _own_scale_block(grid: Grid, heads: list[Head]) -> list[Block]:
                 own = cell.kind == "exact" and _differs(cell) and head.text in ("Ours", column.label)
                 shown.append(_small(cell.scale_value, cell.decimals) if own else BLANK)
         if any(item.kind == "number" for item in shown):
-            rows.append(tuple(shown))
+            rows.append((*shown, *[BLANK] * (len(heads) - len(shown))))
     return [Block(f"At this scale's shapes ({grid.scale})", tuple(rows))] if rows else []
 
 
@@ -294,11 +313,12 @@ def _stacked(grid: Grid) -> Layout:
     ]
     heads += [Head(column.label, "number", "", _metric_cells(grid, column)[0].unit) for column in columns]
     best = {c.id: _best(_metric_cells(grid, c), "printed", c.better) for c in columns}
-    ours_best = (
-        {c.id: _best(_metric_cells(grid, c), "ours", c.better) for c in columns}
-        if len(grid.seeds) > 1
-        else {}
-    )
+    ours_best = {
+        c.id: _best(_metric_cells(grid, c), "ours", c.better)
+        for c in columns
+        if _all_means(_metric_cells(grid, c))
+    }
+    differ = _seeds_differ(grid)
     blocks = []
     for title, rows in _groups(grid.table.rows):
         lines: list[tuple[Shown, ...]] = []
@@ -315,7 +335,9 @@ def _stacked(grid: Grid) -> Layout:
                 )
             )
             values = [_ours(c, row.id in ours_best.get(c.column, ()), has_status=False) for c in cells]
-            lines.append((BLANK, *blank, Shown("text", "ours"), *values))
+            n = _seeds_of(grid, row)
+            whose = f"ours, {n} seed{'s' * (n > 1)}" if differ and n else "ours"
+            lines.append((BLANK, *blank, Shown("text", whose), *values))
             if any(cell.status not in (NOT_COMPARABLE, NOT_RUN, NOT_REPORTED) for cell in cells):
                 lines.append((BLANK, *blank, Shown("text", "status"), *[_status(c) for c in cells]))
         blocks.append(Block(title, tuple(lines)))
@@ -371,7 +393,9 @@ def _notes(project: Project, grid: Grid, gains_shown: bool) -> list[str]:
         bases = {row for column in measured for row in baseline_rows(project, grid.artifact, column).values()}
         labels = [row.label for row in grid.table.rows if row.id in bases]
         which = labels[0] if len(labels) == 1 else "the baseline of the same size and length"
-        error = ", ± its standard error" if len(grid.seeds) > 1 else ""
+        error = (
+            ", ± its standard error" if any(cell.gain_stderr is not None for cell in grid.compared()) else ""
+        )
         notes.append(f"Δ base: difference from {which}, paired over seeds{error}.")
     return notes
 
@@ -381,7 +405,8 @@ def _status_notes(grid: Grid) -> list[str]:
     cells = grid.compared()
     statuses = {cell.status for cell in cells}
     if any(cell.stderr is not None for cell in cells):
-        notes.append(f"Ours: mean ± standard error over {len(grid.seeds)} seeds.")
+        over = "each row's seeds" if _seeds_differ(grid) else f"{len(grid.seeds)} seeds"
+        notes.append(f"Ours: mean ± standard error over {over}.")
     if NOT_COMPARABLE in statuses:
         notes.append(
             "Not comparable: models of this scale are far smaller than the paper's, so no cell is judged."

@@ -124,7 +124,7 @@ class _Builder:
         return ([f"Not drawn: {'; '.join(missing)}."] if missing else []) + self.further + sources
 
     def _runs(self, request: RunRequest) -> list[Run]:
-        return [self.project.resolve(self.paper, request, seed) for seed in self.project.seeds]
+        return list(self.project.runs_of(self.paper, request))
 
     def _curves_of(self, name: str, request: RunRequest) -> dict[int, dict[int, tuple[int, float]]]:
         """seed -> step -> (tokens, loss) of the finished runs; notes the others."""

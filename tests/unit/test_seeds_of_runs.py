@@ -1,0 +1,123 @@
+"""Which runs take every seed of a scale, in which order they are trained, and what a table says of it."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from respath.comparison.cells import build_grid
+from respath.comparison.claims import Claim, judge_claim
+from respath.comparison.results import Results
+from respath.config.paper import RunRequest
+from respath.config.project import Project, find_root
+from respath.errors import UserError
+from respath.reporting.table import render
+from tests.golden.synthetic_results import write_results
+from tests.golden.toy import ROOT as TOY
+from tests.golden.toy import toy_loss
+
+PAIRED = "  toy:\n    paired: [{size: S, variants: [mix, base]}]\n    first: [table3]\n"
+
+
+@pytest.fixture
+def paired_toy(tmp_path):
+    """The toy with three seeds, of which only mix and base at size S take all."""
+    folder = tmp_path / "project"
+    shutil.copytree(TOY, folder)
+    scale = folder / "scales" / "smoke.yaml"
+    scale.write_text(scale.read_text().replace("seeds: [1]", "seeds: [1, 2, 3]").replace("  toy:\n", PAIRED))
+    return folder
+
+
+def open_toy(folder, **dials):
+    return Project(folder, {"papers": ["toy"], "scale": "smoke", **dials})
+
+
+def seeds_of(project, **request):
+    return [run.seed for run in project.runs_of("toy", RunRequest(**request))]
+
+
+def test_only_paired_runs_take_every_seed(paired_toy):
+    project = open_toy(paired_toy)
+    assert seeds_of(project, size="S", variant="mix") == [1, 2, 3]
+    assert seeds_of(project, size="S", variant="odd") == [1]
+    assert seeds_of(project, size="M", variant="mix") == [1]
+
+
+def test_a_request_that_spells_a_default_out_is_the_same_run(paired_toy):
+    project = open_toy(paired_toy)
+    recipe = project.folder("toy").paper.recipe
+    spelled = {"context": recipe.context, "recipe": {"peak_lr": recipe.peak_lr}}
+    assert seeds_of(project, size="S", variant="mix", **spelled) == [1, 2, 3]
+    assert seeds_of(project, size="S", variant="mix", recipe={"peak_lr": 2 * recipe.peak_lr}) == [1]
+
+
+def test_seeds_that_the_user_names_go_for_every_run(paired_toy):
+    assert seeds_of(open_toy(paired_toy, seeds=[4, 5]), size="S", variant="odd") == [4, 5]
+
+
+def test_without_a_list_of_pairs_every_run_takes_every_seed(paired_toy):
+    scale = paired_toy / "scales" / "smoke.yaml"
+    scale.write_text(scale.read_text().replace("    paired: [{size: S, variants: [mix, base]}]\n", ""))
+    assert seeds_of(open_toy(paired_toy), size="S", variant="odd") == [1, 2, 3]
+
+
+def test_paired_runs_come_first_then_those_of_the_first_artifacts(paired_toy):
+    project = open_toy(paired_toy)
+    order = list(project.all_runs())
+    paired = [
+        run.id for v in ("mix", "base") for run in project.runs_of("toy", RunRequest(size="S", variant=v))
+    ]
+    assert order[:6] == paired
+    following = [r.id for r in project.trained_runs(project.artifact("toy_table3")) if r.id not in paired]
+    assert order[6 : 6 + len(following)] == following
+    assert len(order) == len(set(order))
+
+
+def test_a_name_that_a_scale_misspells_is_one_line(paired_toy):
+    scale = paired_toy / "scales" / "smoke.yaml"
+    text = scale.read_text()
+    scale.write_text(text.replace("[mix, base]", "[mixx]").replace("first: [table3]", "first: [tabel3]"))
+    with pytest.raises(UserError) as refused:
+        open_toy(paired_toy)
+    lines = refused.value.lines
+    assert any("papers.toy.paired" in line and "did you mean 'mix'" in line for line in lines)
+    assert any("papers.toy.first" in line and "did you mean 'table3'" in line for line in lines)
+
+
+def test_a_table_tells_the_seeds_of_each_row_and_a_claim_with_one_seed_stays_open(paired_toy, tmp_path):
+    project = open_toy(paired_toy)
+    write_results(project, tmp_path / "results", loss_of=toy_loss)
+    results = Results(project, tmp_path / "results")
+    artifact = project.artifact("toy_table1")
+    _, texts = render(project, results, artifact)
+    head, *_ = [line for line in texts["md"].splitlines() if line.startswith("|")]
+    assert head.split("|")[-2].strip() == "Seeds"
+    grid = build_grid(project, results, artifact)
+    counts = {len(cell.per_seed) for cell in grid.compared() if cell.kind == "measured" and cell.per_seed}
+    assert counts == {1, 3}
+    claim = Claim.model_validate(
+        {
+            "id": "it",
+            "title": "It",
+            "source": {"table": 1},
+            "metric": "loss.mean",
+            "left": {"size": "S", "variant": "odd"},
+            "right": {"size": "S", "variant": "base"},
+            "expect": {"direction": "lower", "min_effect": 0.0},
+            "judged_at": ("smoke",),
+            "needs_seeds": 3,
+        }
+    )
+    verdict = judge_claim(project, results, "toy", claim)
+    assert verdict.verdict == "inconclusive" and verdict.reason.startswith("1 of the 3 paired seeds")
+
+
+def test_mini_pairs_the_models_that_its_first_verdicts_need():
+    project = Project(find_root(), {"scale": "mini"})
+    order = list(project.all_runs().values())
+    first = ["transformer", "identity", "learnable", "plus", "constant-2", "sparse-5-6to8", "svformer"]
+    assert [run.variant for run in order[:21]] == [variant for variant in first for _ in range(3)]
+    assert [run.seed for run in order[:21]] == [1, 2, 3] * 7
+    assert {run.seed for run in order[21:]} == {1}
