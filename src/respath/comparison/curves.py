@@ -158,19 +158,29 @@ def parameter_saving(
     )
 
 
+def parameters_at_loss(
+    parameters: Sequence[float], losses: Sequence[float], loss: float, near: float
+) -> float | None:
+    """Parameters at which a quadratic of ``losses`` in log ``parameters`` has ``loss``; None where it never has.
+
+    A quadratic has each loss twice; the branch that falls with size is the one near ``near``, a number of parameters.
+    """
+    fit = np.polyfit(np.log(np.asarray(parameters, dtype=float)), losses, 2)
+    roots = [root.real for root in np.roots(fit - [0.0, 0.0, loss]) if abs(root.imag) < 1e-9]
+    log = math.log(near)
+    return math.exp(min(roots, key=lambda root: abs(root - log))) if roots else None
+
+
 def saving_at_equal_loss(
     parameters: Sequence[float], left: Sequence[float], right: Sequence[float]
 ) -> float | None:
     """Mean over sizes of 1 - N / N_right at equal loss; None where the fitted quadratic never has that loss."""
-    logs = np.log(np.asarray(parameters, dtype=float))
-    fit = np.polyfit(logs, left, 2)
     savings = []
-    for log, loss in zip(logs, right, strict=True):
-        roots = [root.real for root in np.roots(fit - [0.0, 0.0, loss]) if abs(root.imag) < 1e-9]
-        if not roots:
+    for size, loss in zip(parameters, right, strict=True):
+        equal = parameters_at_loss(parameters, left, loss, size)
+        if equal is None:
             return None
-        # A quadratic has each loss twice; the branch that falls with size is the one near the size itself.
-        savings.append(1 - math.exp(min(roots, key=lambda root: abs(root - log)) - log))
+        savings.append(1 - equal / size)
     return math.fsum(savings) / len(savings)
 
 
