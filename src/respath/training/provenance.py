@@ -7,6 +7,7 @@ import hashlib
 import importlib.metadata
 import platform
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,11 @@ def commit() -> dict[str, Any]:
     return {"commit": head, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
 
 
-def sources_hash() -> str:
-    """SHA-256 over names and bytes of the sources that training depends on."""
+def sources_hash(patterns: Sequence[str] = TRAINING_SOURCES) -> str:
+    """SHA-256 over names and bytes of the package's sources that match, by default those that training depends on."""
     root = Path(respath.__file__).resolve().parent
     digest = hashlib.sha256()
-    for path in sorted({path for pattern in TRAINING_SOURCES for path in root.glob(pattern)}):
+    for path in sorted({path for pattern in patterns for path in root.glob(pattern)}):
         digest.update(f"{path.relative_to(root).as_posix()}\0{path.stat().st_size}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -1,0 +1,66 @@
+"""The frozen sequences that analyses read: packed rows, and rows that begin where a document begins."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from respath.data.loader import Rows, validation_rows
+from respath.data.manifest import load_manifest
+
+
+def document_rows(manifest: Path, context: int, sequences: int) -> dict[str, np.ndarray]:
+    """The first validation sequences of each domain that begin with a document and do not overlap, int64 (rows, context)."""
+    content = load_manifest(manifest)
+    end, found = content["tokenizer"]["eos_id"], {}
+    for domain in content["splits"]["validation"]:
+        rows: list[np.ndarray] = []
+        # Rows of one token are the shards' own token streams, checked against the manifest.
+        for view in Rows(manifest, content, "validation", domain, 1).views:
+            tokens, free = view[:, 0], 0
+            for begin in (0, *(np.flatnonzero(tokens == end) + 1)):
+                if len(rows) < sequences and begin >= free and begin + context <= len(tokens):
+                    rows.append(tokens[begin : begin + context].astype(np.int64))
+                    free = begin + context
+        found[domain] = np.stack(rows) if rows else np.empty((0, context), dtype=np.int64)
+    return found
+
+
+class Inputs(NamedTuple):
+    """Token ids by domain, int64 (rows, context): the first ones of the validation split, the same for every model.
+
+    ``packed``: as training cuts them. ``starts``: each begins with the first token of a document and runs on into the
+    next ones where that is short; a domain of few, long documents has fewer of them.
+    """
+
+    packed: dict[str, np.ndarray]
+    starts: dict[str, np.ndarray]
+
+    @classmethod
+    def read(cls, manifest: Path, context: int, sequences: int) -> Inputs:
+        """At most ``sequences`` rows per domain. Raises UserError for a domain without one whole row."""
+        return cls(validation_rows(manifest, context, sequences), document_rows(manifest, context, sequences))
+
+    def describe(self) -> dict[str, Any]:
+        """For the result: domains, number of sequences of either kind, hashes of their ids."""
+        return {
+            "domains": sorted(self.packed),
+            "context": next(iter(self.packed.values())).shape[1],
+            "sequences": sum(map(len, self.packed.values())),
+            "sha256": _digest(self.packed),
+            "document_starts": {
+                "sequences": sum(map(len, self.starts.values())),
+                "sha256": _digest(self.starts),
+            },
+        }
+
+
+def _digest(rows: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for domain in sorted(rows):
+        digest.update(f"{domain}\0{rows[domain].shape}\0".encode())
+        digest.update(np.ascontiguousarray(rows[domain], dtype="<i8").tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,71 @@
+"""Analyses of a run: trained, or as it is before training."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from respath.analysis.findings import Findings
+from respath.analysis.inputs import Inputs
+from respath.analysis.stage import analyse_model, document
+from respath.config.run import RunSpec
+from respath.errors import UserError
+from respath.evaluation.weights import load_trained, read_train
+from respath.files import sha256_file
+
+Result = tuple[dict[str, Any], dict[str, Findings]]
+
+
+def analyse_trained(
+    train_json: Path,
+    manifest: Path,
+    checkpoints: Path,
+    sequences: int,
+    modules: Collection[str],
+    context: int | None = None,
+    device: str = "cpu",
+) -> Result:
+    """Content of analysis.json and the findings behind it. ``sequences``: at most so many per domain; ``context``: their
+    length, as in training unless told.
+
+    Raises UserError when the weights are missing or not the recorded ones, or for another token store than the run's.
+    """
+    record = read_train(train_json)
+    manifest_sha256 = sha256_file(manifest)
+    if record["status"] == "diverged":
+        reason = record.get("reason") or "training diverged"
+        more = {"reason": reason, "weights_sha256": None, "manifest_sha256": manifest_sha256}
+        return document(record["run"], {}, None, **more), {}
+    trained_on = record.get("manifest_sha256")
+    if trained_on and trained_on != manifest_sha256:
+        raise UserError(
+            f"{manifest}: SHA-256 {manifest_sha256[:12]}... is not the manifest {trained_on[:12]}... that {train_json} was "
+            f"trained on; analyse with that one, or delete {train_json} and train again"
+        )
+    model, spec = load_trained(train_json, checkpoints, device)
+    inputs = Inputs.read(manifest, context or spec.recipe.context, sequences)
+    found = analyse_model(model, inputs, modules, device)
+    more = {"weights_sha256": record["weights"]["sha256"], "manifest_sha256": manifest_sha256}
+    return document(record["run"], found, inputs, **more), found
+
+
+def analyse_untrained(
+    spec: RunSpec,
+    run: str,
+    manifest: Path,
+    sequences: int,
+    modules: Collection[str],
+    context: int | None = None,
+    device: str = "cpu",
+) -> Result:
+    """The same of the weights that the run starts from (ResFormer Figure 12, left)."""
+    import torch
+
+    from respath.model import build_model
+
+    model = build_model(spec.model, seed=spec.seed, device=device, dtype=torch.float32).eval()
+    inputs = Inputs.read(manifest, context or spec.recipe.context, sequences)
+    found = analyse_model(model, inputs, modules, device)
+    more = {"untrained": True, "weights_sha256": None, "manifest_sha256": sha256_file(manifest)}
+    return document(run, found, inputs, **more), found

@@ -1,0 +1,118 @@
+"""All analyses that are wanted of one model, on frozen sequences, and the result file that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from respath.analysis import coefficients, gradients, importance, norms, removal
+from respath.analysis.catalogue import CATALOGUE, unknown_module
+from respath.analysis.findings import Findings
+from respath.analysis.importance import Importance
+from respath.analysis.inputs import Inputs
+from respath.analysis.norms import Norms
+from respath.analysis.pca import PCA
+from respath.analysis.similarity import Similarity
+from respath.analysis.trace import Trace, trace
+from respath.errors import UserError
+from respath.files import atomic_open, write_json
+from respath.model.transformer import Transformer
+from respath.training.provenance import sources_hash, versions
+
+SCHEMA = 1
+#: Source files, below the package, whose text can change what analyses find.
+SOURCES = ("analysis/**/*.py", "model/**/*.py", "evaluation/weights.py", "data/loader.py")
+#: Tokens of one forward pass, by device: all states of all layers are held at once.
+TOKENS = {"cpu": 1 << 12, "other": 1 << 14}
+#: Modules that look at states of forward passes; those of ``POSITIONAL`` also on packed rows.
+OF_STATES: dict[str, type] = {"similarity": Similarity, "pca": PCA, "importance": Importance, "norms": Norms}
+POSITIONAL = {"importance": importance.both, "norms": norms.both}
+#: Modules that look at losses, on packed rows as training has them.
+OF_LOSSES = {"gradients": gradients.measure, "removal": removal.measure}
+
+Tracer = Callable[[Tensor, bool], Trace]
+
+
+def wanted_modules(names: Iterable[str]) -> list[str]:
+    """Known modules in the catalogue's order. Raises UserError, all unknown names at once, for others and for none."""
+    names = list(names)
+    if problems := [problem for name in names if (problem := unknown_module(name))]:
+        raise UserError([f"--modules: {problem}" for problem in problems])
+    if not names:
+        raise UserError(f"--modules: names no analysis; choose from {', '.join(CATALOGUE)}")
+    return [name for name in CATALOGUE if name in names]
+
+
+def batches(rows: dict[str, np.ndarray], device: str) -> Iterator[Tensor]:
+    """Ids (rows, context) in pieces that one forward pass takes; domains in order, each row once."""
+    joined = np.concatenate([rows[domain] for domain in sorted(rows)])
+    step = max(1, TOKENS.get(device.split(":")[0], TOKENS["other"]) // joined.shape[1])
+    for start in range(0, len(joined), step):
+        yield torch.from_numpy(joined[start : start + step]).to(device)
+
+
+def analyse_states(
+    tracer: Tracer, layers: int, rows: dict[str, np.ndarray], modules: Collection[str], device: str
+) -> dict[str, Findings]:
+    """Modules that share forward passes. ``tracer(ids, attention)`` runs the model."""
+    running = {name: OF_STATES[name](layers) for name in OF_STATES if name in modules}
+    for ids in batches(rows, device) if running else ():
+        seen = tracer(ids, "importance" in running)
+        for module in running.values():
+            module.add(seen)
+    return {name: module.result() for name, module in running.items()}
+
+
+def analyse_traced(
+    tracer: Tracer, layers: int, inputs: Inputs, modules: Collection[str], device: str = "cpu"
+) -> dict[str, Findings]:
+    """Modules that need nothing but traces: on document starts, and the positional ones on packed rows too."""
+    found = analyse_states(tracer, layers, inputs.starts, modules, device)
+    packed = analyse_states(tracer, layers, inputs.packed, set(modules) & set(POSITIONAL), device)
+    return found | {name: POSITIONAL[name](found[name], packed[name]) for name in packed}
+
+
+def analyse_model(
+    model: Transformer, inputs: Inputs, modules: Collection[str], device: str = "cpu"
+) -> dict[str, Findings]:
+    """Findings of each module on one of our models."""
+    found = analyse_traced(
+        lambda ids, attention: trace(model, ids, attention), model.spec.layers, inputs, modules, device
+    )
+    if "coefficients" in modules:
+        found["coefficients"] = coefficients.measure(model)
+    targets = sum(rows[:, 1:].size for rows in inputs.packed.values())
+    for name, measure in OF_LOSSES.items():
+        if name in modules:
+            found[name] = measure(model, batches(inputs.packed, device), targets)
+    return found
+
+
+def document(run: str, found: dict[str, Findings], inputs: Inputs | None, **more: Any) -> dict[str, Any]:
+    """Content of analysis.json. ``inputs`` None: a run that diverged has nothing to look at."""
+    return {
+        "schema": SCHEMA,
+        "kind": "analysis",
+        "run": run,
+        "status": "done" if inputs else "diverged",
+        "reason": None,
+        "input": inputs.describe() if inputs else None,
+        "modules": {name: findings.as_dict() for name, findings in found.items()},
+        "provenance": {"sources_sha256": sources_hash(SOURCES), "versions": versions()},
+        **more,
+    }
+
+
+def write(out: Path, arrays: Path, content: dict[str, Any], found: dict[str, Findings]) -> None:
+    """Arrays first, as ``<module>.<array>`` in a NumPy archive without pickles (empty if there are none), then the JSON."""
+    named = {
+        f"{name}.{key}": array for name, findings in found.items() for key, array in findings.arrays.items()
+    }
+    with atomic_open(arrays) as stream:
+        np.savez(stream, **{key: np.ascontiguousarray(named[key], dtype="<f4") for key in sorted(named)})
+    write_json(out, content)
