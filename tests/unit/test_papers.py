@@ -311,16 +311,20 @@ def test_a_corpus_of_one_domain_replaces_the_stand_ins_mix_and_not_a_papers_own(
         project.data_of("resformer", "smoke")
 
 
-# --- what cannot be trained yet --------------------------------------------------------------------------------------
+# --- engines ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_trainer_refuses_muon_in_one_line(project):
-    from respath.training.loop import refuse_recipe
+def test_muon_is_refused_under_deepspeed_in_one_line(project):
+    from respath.config.runtime import Runtime
+    from respath.training.runtime import refuse_engine
 
-    with pytest.raises(UserError, match="'muon_adamw' cannot be trained yet") as caught:
-        refuse_recipe(run_of(project, "bov/d12/baseline", "smoke").spec.recipe)
+    with pytest.raises(
+        UserError, match="the recipe's muon_adamw needs whole ones; use engine: torch"
+    ) as caught:
+        refuse_engine(Runtime(engine="deepspeed"), run_of(project, "bov/d12/baseline", "smoke").spec.recipe)
     assert len(caught.value.lines) == 1
-    refuse_recipe(run_of(project, "depthbench/400M-L24/hc", "smoke").spec.recipe)
+    refuse_engine(Runtime(), run_of(project, "bov/d12/baseline", "smoke").spec.recipe)
+    refuse_engine(Runtime(engine="deepspeed"), run_of(project, "depthbench/400M-L24/hc", "smoke").spec.recipe)
 
 
 def test_every_printed_cell_of_a_table_has_its_place(project):

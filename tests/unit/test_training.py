@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from respath.config.run import Recipe, learning_rate, run_hash
+from respath.config.runtime import Runtime
 from respath.data.loader import Loader
 from respath.errors import RETRY, UserError
 from respath.files import sha256_file
@@ -23,11 +24,11 @@ from respath.model.loss import next_token_loss
 from respath.training import loop
 from respath.training.history import CURVE_POINTS, History
 from respath.training.lease import LEASE_HELD, Lease
-from respath.training.objective import GradientStep, make_objective
-from respath.training.optimizer import make_optimizer, set_learning_rate
+from respath.training.objective import GradientStep, LossScale, make_objective
+from respath.training.optimizer import make_optimizer, set_schedule
 from respath.training.planning import automatic_micro_batch
 from respath.training.results import weights_path
-from respath.training.runtime import read_runtime
+from respath.training.runtime import read_runtime, refuse_engine
 from respath.training.world import World
 from tests.unit.corpus import tiny_tokens
 from tests.unit.training_runs import Run, tiny_spec
@@ -202,7 +203,7 @@ def test_the_gradient_does_not_depend_on_the_micro_batch(tokens):
     gradients = {}
     for micro in (1, 3, 8):
         model = build_model(spec.model, seed=1)
-        loss = GradientStep(make_objective(model, "fp32"), ALONE, micro, compiled=False, scaled=False)(ids)
+        loss = GradientStep(make_objective(model, "fp32"), ALONE, micro, compiled=False)(ids)
         gradients[micro] = [float(loss), *(p.grad for p in model.parameters())]
     for micro in (1, 3):
         assert gradients[micro][0] == pytest.approx(gradients[8][0], rel=1e-6)
@@ -220,7 +221,7 @@ def test_training_curves_agree_between_micro_batches(tokens, tmp_path):
     assert losses[2] == pytest.approx(losses[8], abs=2e-3)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16_params"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16_all", "bf16_params"])
 def test_the_loss_falls_on_real_text_in_every_precision(tokens, tmp_path, precision):
     manifest, data = tokens
     run = Run(tmp_path, tiny_spec(data, steps=60, peak_lr=1e-2, precision=precision), manifest)
@@ -253,16 +254,49 @@ def test_a_scaled_gradient_is_the_gradient_after_unscaling(tokens):
     """The fp16 path's loss scaling, in fp32, where it must change nothing."""
     model = build_model(tiny_spec(tokens[1]).model, seed=1)
     ids = torch.randint(0, 512, (4, 32), generator=torch.Generator().manual_seed(1))
-    plain = GradientStep(make_objective(model, "fp32"), ALONE, 2, compiled=False, scaled=False)
-    plain(ids)
+    step = GradientStep(make_objective(model, "fp32"), ALONE, 2, compiled=False)
+    loss = step(ids)
     expected = [p.grad.clone() for p in model.parameters()]
     model.zero_grad()
-    scaled = GradientStep(make_objective(model, "fp32"), ALONE, 2, compiled=False, scaled=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
-    scaled(ids)
-    scaled.scaler.unscale_(optimizer)
+    assert step(ids, LossScale.FIRST) == loss
     for parameter, gradient in zip(model.parameters(), expected, strict=True):
-        assert torch.allclose(parameter.grad, gradient, rtol=1e-5, atol=1e-9)
+        assert torch.equal(parameter.grad / LossScale.FIRST, gradient)
+
+
+def test_a_run_under_a_loss_scale_is_the_run_without_one(tokens, tmp_path, monkeypatch):
+    """A scale is a power of two: in fp32 it rounds nothing, and an overflow costs its step and half the scale."""
+    manifest, data = tokens
+    spec = tiny_spec(data, steps=12)
+    plain = Run(tmp_path / "plain", spec, manifest)
+    assert plain.here() == 0
+    made = LossScale.__init__
+    monkeypatch.setattr(LossScale, "__init__", lambda self, enabled: made(self, True))
+    scaled = Run(tmp_path / "scaled", spec, manifest)
+    assert scaled.here(checkpoint_steps=6) == 0
+    assert scaled.weights == plain.weights
+    state = json.loads((scaled.checkpoints / "step-00000006" / "state.json").read_text())
+    assert state["loss_scale"] == {"value": LossScale.FIRST, "good_steps": 6}
+    monkeypatch.setattr(LossScale, "FIRST", 2.0**130)
+    overflowed = Run(tmp_path / "overflowed", spec, manifest)
+    assert overflowed.here(checkpoint_steps=6) == 0
+    norms = [json.loads(line)["grad_norm"] for line in overflowed.history.splitlines()]
+    assert norms[0] is None and 0 < norms.count(None) < len(norms)
+    assert overflowed.result["status"] == "finished" and overflowed.weights != plain.weights
+
+
+def test_the_loss_scale_halves_at_an_overflow_doubles_after_a_thousand_good_steps_and_blames_the_run_at_one():
+    scale = LossScale(True)
+    assert scale.update(math.inf) and scale.value == LossScale.FIRST / 2
+    assert not any(scale.update(1.0) for _ in range(999)) and scale.value == LossScale.FIRST / 2
+    assert not scale.update(1.0) and scale.value == LossScale.FIRST
+    again = LossScale(True)
+    again.load(scale.state())
+    assert again.state() == scale.state() == {"value": LossScale.FIRST, "good_steps": 1000}
+    scale.value = 2.0
+    assert scale.update(math.nan) and scale.value == 1.0
+    assert not scale.update(math.nan) and scale.value == 1.0
+    off = LossScale(False)
+    assert not off.update(math.nan) and off.value == 1.0
 
 
 @pytest.fixture(scope="module")
@@ -556,9 +590,21 @@ def test_unknown_runtime_keys_are_refused_with_the_nearest_known_one():
         read_runtime('{"thread": 2}')
 
 
-def test_an_engine_that_is_not_there_is_refused_in_one_line():
-    with pytest.raises(UserError, match="engine: deepspeed is not there yet") as raised:
+def test_an_engine_that_is_not_installed_is_refused_in_one_line(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="engine: deepspeed needs the extra deepspeed") as raised:
         read_runtime('{"engine": "deepspeed"}')
+    assert len(raised.value.lines) == 1
+
+
+def test_what_zero_cannot_do_is_refused_in_a_line_each():
+    zero, ours = Runtime(engine="deepspeed"), Runtime()
+    for precision in ("bf16", "fp32", "fp16", "bf16_all"):
+        refuse_engine(zero, recipe(precision=precision))
+    parameters = recipe(precision="bf16_params")
+    refuse_engine(ours, parameters)
+    with pytest.raises(UserError, match="always keeps fp32 master weights") as raised:
+        refuse_engine(zero, parameters)
     assert len(raised.value.lines) == 1
 
 
@@ -579,7 +625,6 @@ def test_runtime_and_spec_can_come_from_files(tmp_path):
 
 def test_help_explains_stopping_files_runtime_keys_and_exit_codes(capsys):
     from respath.training.command import main
-    from respath.training.runtime import Runtime
 
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
@@ -631,11 +676,11 @@ def test_the_run_hash_of_a_checkpoint_is_the_specs(tokens, tmp_path):
     }
 
 
-def test_set_learning_rate_multiplies_each_groups_factor(tokens):
+def test_the_schedule_is_multiplied_by_each_groups_factor(tokens):
     model = build_model(tiny_spec(tokens[1]).model)
-    optimizer = make_optimizer(
-        dict(model.named_parameters()), parameter_roles(model), recipe(coefficient_lr_multiplier=10.0)
-    )
-    set_learning_rate(optimizer, 1e-3)
+    chosen = recipe(coefficient_lr_multiplier=10.0)
+    optimizer = make_optimizer(dict(model.named_parameters()), parameter_roles(model), chosen)
+    lr = set_schedule(optimizer, chosen, 10)
+    assert lr == learning_rate(chosen, 10) == chosen.peak_lr
     rates = {group["role"]: group["lr"] for group in optimizer.param_groups}
-    assert rates.pop("coefficient") == pytest.approx(1e-2) and set(rates.values()) == {1e-3}
+    assert rates.pop("coefficient") == pytest.approx(10 * lr) and set(rates.values()) == {lr}

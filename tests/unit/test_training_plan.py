@@ -36,7 +36,7 @@ def plan(
     asked = []
 
     class Step:
-        def __init__(self, objective, world, micro_batch, compile_it, scaled):
+        def __init__(self, objective, world, micro_batch, compile_it):
             self.compiled = compile_it
             asked.append(compile_it)
 

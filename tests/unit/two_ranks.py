@@ -81,7 +81,7 @@ def ddp_step(spec: ModelSpec, ids: torch.Tensor, world: World) -> tuple[torch.nn
     """
     model = perturbed(spec)
     optimizer = optimizer_of(model)
-    gradient = GradientStep(make_objective(model, "fp32"), world, ROWS, compiled=False, scaled=False)
+    gradient = GradientStep(make_objective(model, "fp32"), world, ROWS, compiled=False)
     loss = gradient(ids)
     optimizer.step()
     optimizer.zero_grad()

@@ -11,7 +11,7 @@ from respath.analysis.catalogue import unknown_metric
 from respath.config.documents import Document
 from respath.config.panels import Panels
 from respath.config.request import Overrides, RunRequest
-from respath.config.run import Corpus, Muon, ParameterGroup, Tokenizer
+from respath.config.run import Corpus, Muon, ParameterGroup, Precision, Tokenizer
 from respath.config.runtime import Runtime
 
 
@@ -49,7 +49,7 @@ class PaperRecipe(Document):
     """A step is ``micro_batches`` micro-batches (over all GPUs and accumulation) of ``micro_batch_tokens //
     context`` sequences: how the paper keeps about 2M tokens per step at every length (Table 13)."""
     micro_batches: int
-    precision: Literal["bf16", "fp32", "fp16", "bf16_params"] = "bf16"
+    precision: Precision = "bf16"
     coefficient_weight_decay: float = 0.0
     norm_weight_decay: float = 0.0
     optimizer: Literal["adamw", "muon_adamw"] = "adamw"

@@ -13,6 +13,10 @@ from respath.files import canonical_json, content_hash
 
 #: Parameters that AdamW updates beside Muon.
 GROUPS = ("head", "embedding", "tables", "coefficients", "own_coefficients", "smear")
+#: bf16, fp16: computed in it on fp32 master weights; coefficients, routing and smear, logits and loss in fp32.
+#: bf16_all: bf16 with these in bf16 as well, as DeepSpeed's bf16 mode computes. bf16_params: no master weights; parameters and
+#: moments are bf16 themselves, but for coefficients, routing and smear.
+Precision = Literal["bf16", "fp32", "fp16", "bf16_all", "bf16_params"]
 #: Raised by one when the same fields come to mean another computation: every run id changes with it.
 SPEC_VERSION = 1
 
@@ -77,7 +81,9 @@ class Recipe(Document):
     batch_sequences: int = Field(ge=1)
     """Sequences per optimizer step, over all ranks and micro-batches; tokens per sequence."""
     context: int = Field(ge=2)
-    precision: Literal["bf16", "fp32", "fp16", "bf16_params"] = "bf16"
+    precision: Precision = "bf16"
+    """bf16 and fp16 keep fp32 master weights and compute coefficients in fp32; bf16_all computes these in bf16 too, as
+    DeepSpeed's bf16 mode does; bf16_params has no master weights."""
 
     @model_validator(mode="after")
     def _makes_sense(self):

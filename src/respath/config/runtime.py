@@ -13,7 +13,8 @@ class Runtime(Document):
     """How a machine is used. Nothing here enters a run's identity, and nothing changes results beyond rounding."""
 
     engine: Literal["torch", "deepspeed"] = "torch"
-    """What runs the optimizer step."""
+    """What takes the optimizer steps: PyTorch (one process, or DistributedDataParallel), or DeepSpeed's ZeRO-2, which shares
+    gradients and moments out over the processes (extra deepspeed; AdamW only)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes a GPU where there is one."""
     threads: int | None = Field(None, ge=1)
@@ -23,6 +24,9 @@ class Runtime(Document):
     """Sequences per forward pass; gradients are accumulated up to the recipe's batch."""
     compile: Literal["auto", "on", "off"] = "auto"
     """torch.compile: always, never, or (auto) only where it is measured to pay within this run."""
+    checkpoint_activations: bool = False
+    """Work out each sub-layer again in the backward pass instead of keeping its activations: less memory, about a third more
+    time."""
     checkpoint_minutes: float = Field(10.0, gt=0)
     """A checkpoint every so many minutes: what a killed job can lose."""
     checkpoint_steps: int | None = Field(None, ge=1)

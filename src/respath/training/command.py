@@ -10,7 +10,7 @@ from respath.errors import OK, RETRY, guard
 from respath.files import sha256_file
 from respath.training.lease import LEASE_HELD
 from respath.training.results import earlier_result
-from respath.training.runtime import read_runtime, read_spec
+from respath.training.runtime import read_runtime, read_spec, refuse_engine
 from respath.training.stopping import Stopped, StopRequest
 
 _DESCRIPTION = "Train one run: from its spec and the manifest of its tokens to final weights and train.json."
@@ -25,7 +25,7 @@ examples:
 stopping and going on:
   Ctrl-C, SIGTERM, SIGUSR1 and the time limit finish the step, write a checkpoint and leave with exit code {RETRY}.
   The same command goes on from the newest whole checkpoint, also after kill -9 or a power cut, and ends with the
-  same weights, bit for bit, as a run that was never interrupted (same machine, threads and versions).
+  same weights, bit for bit, as a run that was never interrupted (same machine, threads, processes and versions).
 
 in --checkpoints:
   step-00000123/          a checkpoint: safetensors, JSON, and DONE with the hash of each file, written last
@@ -36,11 +36,12 @@ in --checkpoints:
   lease.lock, lease.json  who is training; a lock ends with its process
 
 --runtime keys (resources; they do not change the run's id, nor results beyond rounding):
-  engine                  torch
+  engine                  torch (one process, or DistributedDataParallel) | deepspeed (ZeRO-2); checkpoints fit both
   device                  auto | cpu | cuda
   threads                 CPU threads; unset: OMP_NUM_THREADS, else PyTorch's choice
   micro_batch             auto | sequences per forward pass; gradients accumulate to the recipe's batch
   compile                 auto | on | off; auto measures, and compiles only where that shortens this run
+  checkpoint_activations  true works activations out again in the backward pass instead of keeping them
   checkpoint_minutes      10; the most that kill -9 can cost
   checkpoint_steps        also every so many steps
   keep                    2; newest checkpoints kept
@@ -92,6 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     runtime = read_runtime(given.runtime)
     spec = read_spec(given.spec)
+    refuse_engine(runtime, spec.recipe)
     stop = StopRequest(runtime.time_limit_minutes)
     stop.listen()
     manifest_sha256 = sha256_file(given.tokens)

@@ -8,33 +8,28 @@ import shutil
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from respath.config.model import identity
-from respath.config.run import Recipe, RunSpec, learning_rate, run_hash
+from respath.config.run import RunSpec, run_hash
 from respath.data.loader import Loader
 from respath.errors import UserError, explain_os_error
 from respath.files import write_json
 from respath.model import build_model, parameter_roles
 from respath.training.checkpoint import CheckpointStore, Snapshot, save_tensors_atomically
+from respath.training.engine import TorchEngine
 from respath.training.folders import ELSEWHERE
 from respath.training.history import History
 from respath.training.lease import Lease, LeaseHeld
 from respath.training.objective import (
-    GradientStep,
     check_precision,
     make_objective,
     parameter_dtype,
     rows_per_rank,
 )
-from respath.training.optimizer import (
-    load_optimizer_tensors,
-    make_optimizer,
-    optimizer_tensors,
-    set_learning_rate,
-)
+from respath.training.optimizer import make_optimizer, set_schedule
 from respath.training.planning import StoredPlan, device_name, make_plan, plan_from
 from respath.training.progress import Reporter
 from respath.training.provenance import processor, provenance
@@ -42,6 +37,9 @@ from respath.training.results import DIVERGED, FINISHED, earlier_result, relativ
 from respath.training.runtime import Runtime
 from respath.training.stopping import Stopped, StopRequest
 from respath.training.world import World, open_world
+
+if TYPE_CHECKING:
+    from respath.training.zero import ZeroEngine
 
 #: A window's mean loss above this many times ln(vocabulary) is an explosion. Guessing uniformly costs once that, and
 #: a run on its way to recovery from a spike does not stay three times as bad as not having trained for a window.
@@ -81,23 +79,14 @@ def divergence(
     return None
 
 
-def refuse_recipe(recipe: Recipe) -> None:
-    """Raise UserError for a recipe that a spec can say and the trainer cannot follow yet."""
-    if recipe.optimizer != "adamw":
-        raise UserError(
-            f"recipe.optimizer: {recipe.optimizer!r} cannot be trained yet; the trainer has adamw"
-        )
-
-
 class Training:
-    """A run in memory: model, optimizer, history and position."""
+    """A run in memory: model, optimizer, engine, history and position."""
 
     def __init__(self, job: Job, world: World, stop: StopRequest, reporter: Reporter):
         self.job, self.world, self.stop, self.reporter = job, world, stop, reporter
         spec = job.spec
         self.recipe = spec.recipe
         check_precision(self.recipe.precision, world.device)
-        refuse_recipe(self.recipe)
         self.rows = rows_per_rank(self.recipe, world)
         self.loader = Loader(
             job.manifest,
@@ -108,6 +97,7 @@ class Training:
         )
         self.model = build_model(spec.model, seed=spec.seed, dtype=parameter_dtype(self.recipe.precision))
         self.model.to(world.device)
+        self.model.checkpoint_activations = job.runtime.checkpoint_activations
         roles = parameter_roles(self.model)
         self.parameters = dict(self.model.named_parameters())
         self.optimizer = make_optimizer(self.parameters, roles, self.recipe)
@@ -117,6 +107,7 @@ class Training:
         self.store = CheckpointStore(
             job.checkpoints, run_hash(spec), job.manifest_sha256, job.runtime.keep, reporter.say
         )
+        self.engine: TorchEngine | ZeroEngine | None = None
         self.step = 0
         self.sessions: list[dict[str, Any]] = []
         self.session_start = 0
@@ -125,8 +116,18 @@ class Training:
 
     # --- where to begin ---
 
-    def resume(self) -> dict[str, Any]:
-        """Take up the newest whole checkpoint; returns its state, empty for a run that starts."""
+    def begin(self) -> None:
+        """Take up the newest whole checkpoint, or start; settle how the machine is used; make the engine."""
+        snapshot = self.resume()
+        self.check_space()
+        state = snapshot.state if snapshot else {}
+        self.plan(state)
+        self.make_engine()
+        if snapshot:
+            self.engine.load(snapshot.optimizer, state)
+
+    def resume(self) -> Snapshot | None:
+        """Weights, history and position of the newest whole checkpoint; None for a run that starts."""
         snapshot = self.store.load_newest()
         if self.world.sum([float(snapshot.step if snapshot else 0)])[0] != self.world.size * (
             snapshot.step if snapshot else 0
@@ -136,18 +137,17 @@ class Training:
             )
         if snapshot is None:
             self.history.restore([])
-            return {}
+            return None
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 parameter.copy_(snapshot.model[name])
-        load_optimizer_tensors(self.optimizer, snapshot.optimizer)
         self.history.restore([tuple(row) for row in snapshot.history["rows"].tolist()])
         self.step = self.session_start = snapshot.step
         self.sessions = snapshot.state["sessions"]
         self.reporter.say(
             f"{self.job.run}: going on from the checkpoint at step {self.step} of {self.recipe.steps}"
         )
-        return snapshot.state
+        return snapshot
 
     def plan(self, state: dict[str, Any]) -> None:
         """Settle micro-batch and compilation; warn when a resumed run is not on the machine that it was on."""
@@ -166,6 +166,7 @@ class Training:
         if self.world.leads:
             stored.write(self.plan_used)
         self.environment = {
+            "engine": self.job.runtime.engine,
             "torch": torch.__version__,
             "device": device_name(self.world.device),
             "processor": processor(),
@@ -173,27 +174,30 @@ class Training:
             "processes": self.world.size,
             "micro_batch": self.plan_used.micro_batch,
             "compile": self.plan_used.compile,
+            "checkpoint_activations": self.job.runtime.checkpoint_activations,
         }
         before = state.get("environment", self.environment)
         changed = [
             f"{key} {before.get(key)} -> {now}"
             for key, now in self.environment.items()
-            if before.get(key) != now
+            if before.get(key, now) != now
         ]
         if changed:
             self.reporter.say(
                 f"warning: {', '.join(changed)} since the checkpoint; the result stays equal up to rounding, "
                 "bit-identity is no longer promised"
             )
-        self.gradients = GradientStep(
-            self.objective,
-            self.world,
-            self.plan_used.micro_batch,
-            self.plan_used.compile,
-            self.recipe.precision == "fp16",
-        )
-        if "scaler" in state and self.gradients.scaler.is_enabled():
-            self.gradients.scaler.load_state_dict(state["scaler"])
+
+    def make_engine(self) -> None:
+        """The runtime's engine, on the parameters as they are now."""
+        parts = (self.objective, self.optimizer, self.recipe, self.world, self.plan_used)
+        if self.job.runtime.engine == "torch":
+            self.engine = TorchEngine(*parts)
+            return
+        # The package takes seconds to import.
+        from respath.training.zero import ZeroEngine
+
+        self.engine = ZeroEngine(*parts, self.rows, self.parameters)
 
     def check_space(self) -> None:
         """Say early when the disk cannot hold what this run will write."""
@@ -222,8 +226,8 @@ class Training:
         ids = self.loader.batch(step, self.world.rank, self.world.size)
         return torch.as_tensor(ids, dtype=torch.int64).to(self.world.device, non_blocking=True)
 
-    def snapshot(self) -> Snapshot:
-        """The state after ``self.step`` steps."""
+    def snapshot(self, optimizer: dict[str, torch.Tensor]) -> Snapshot:
+        """The state after ``self.step`` steps; ``optimizer``: the engine's tensors."""
         rows = torch.tensor(self.history.rows, dtype=torch.float64).reshape(-1, 3)
         state = {
             "sessions": [*self.sessions, self.session()],
@@ -231,10 +235,9 @@ class Training:
             "environment": self.environment,
             "run": self.job.run,
             "loss": {"window": self.history.window, "mean": self.history.window_mean()},
+            **self.engine.state(),
         }
-        if self.gradients.scaler.is_enabled():
-            state["scaler"] = self.gradients.scaler.state_dict()
-        return Snapshot(self.step, self.parameters, optimizer_tensors(self.optimizer), {"rows": rows}, state)
+        return Snapshot(self.step, self.parameters, optimizer, {"rows": rows}, state)
 
     def session(self) -> dict[str, Any]:
         """What this process did so far."""
@@ -248,43 +251,35 @@ class Training:
         }
 
     def save(self) -> bool:
-        """Write a checkpoint (on the first rank). False when it could not be written."""
+        """Write a checkpoint (on the first rank, with what all contribute). False when it could not be written."""
         begun = time.monotonic()
         saved = True
+        optimizer = self.engine.tensors()
         if self.world.leads:
             self.history.flush()
-            saved = self.store.save(self.snapshot())
+            saved = self.store.save(self.snapshot(optimizer))
             if saved:
                 self.reporter.record(f"checkpoint at step {self.step} ({time.monotonic() - begun:.1f} s)")
         self.saved_at, self.save_seconds = time.monotonic(), time.monotonic() - begun
         return saved
 
     def advance(self) -> str | None:
-        """One optimizer step. Returns why the run has diverged, before the weights are touched, or None."""
-        recipe, scaler = self.recipe, self.gradients.scaler
-        lr = learning_rate(recipe, self.step)
+        """One optimizer step. Returns why the run has diverged, or None."""
+        lr = set_schedule(self.optimizer, self.recipe, self.step)
         if self.job.spec.model.dropout:
             # Masks follow from seed, step and rank alone: a resumed run draws what an uninterrupted one draws.
             torch.manual_seed(dropout_seed(self.job.spec.seed, self.step, self.world.rank))
-        local_loss = self.gradients(self.batch(self.step))
-        scaler.unscale_(self.optimizer)
-        norm = torch.nn.utils.clip_grad_norm_(list(self.parameters.values()), recipe.grad_clip or math.inf)
-        # The only place that waits for the device.
-        loss, grad_norm = torch.stack([local_loss, norm.to(local_loss.dtype)]).tolist()
-        loss = self.world.sum([loss])[0] / self.world.size
+        local_loss, grad_norm = self.engine.step(self.batch(self.step))
+        loss = self.world.sum([local_loss])[0] / self.world.size
         self.history.append(loss, lr, grad_norm)
         full = len(self.history.rows) >= self.history.window
-        # With fp16 a gradient beyond its range is the scaler's business: it skips the step and lowers the scale.
-        checked_norm = 0.0 if scaler.is_enabled() else grad_norm
+        # With fp16 a gradient beyond its range is the scale's business: the step is left out and the scale lowered.
+        checked_norm = 0.0 if self.engine.scale.update(grad_norm) else grad_norm
         vocab_size = self.job.spec.model.vocab_size
         if reason := divergence(loss, checked_norm, self.history.window_mean(), full, vocab_size):
             return reason
-        set_learning_rate(self.optimizer, lr)
-        scaler.step(self.optimizer)
-        scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
-        self.reporter.step(self.step, loss, lr, recipe.tokens_per_step)
+        self.reporter.step(self.step, loss, lr, self.recipe.tokens_per_step)
         return None
 
     def checkpoint_due(self) -> bool:
@@ -374,7 +369,14 @@ class Training:
                     **provenance(),
                     **{
                         key: self.environment[key]
-                        for key in ("device", "threads", "processes", "micro_batch")
+                        for key in (
+                            "engine",
+                            "device",
+                            "threads",
+                            "processes",
+                            "micro_batch",
+                            "checkpoint_activations",
+                        )
                     },
                     "precision": self.recipe.precision,
                     "compile": {"used": self.plan_used.compile, "reason": self.plan_used.compile_reason},
@@ -395,18 +397,25 @@ def _train(job: Job, world: World, lease: Lease | None, stop: StopRequest, repor
     if world.leads:
         training.store.clean()
     try:
-        state = training.resume()
-        training.check_space()
-        training.plan(state)
+        training.begin()
         reason = training.until_end(lease)
         training.finish(reason)
     except torch.OutOfMemoryError:
         raise UserError(
             "--runtime: the GPU's memory is too small for this micro-batch; set a smaller one, e.g. "
-            "'{\"micro_batch\": 4}'"
+            "'{\"micro_batch\": 4}', or '{\"checkpoint_activations\": true}'"
         ) from None
+    except RuntimeError as error:
+        if not world.lost(error):
+            raise
+        line = f"{job.run}: another process of this training is gone; run the same command to go on from the newest checkpoint"
+        reporter.record(line)
+        # The first rank speaks; where it is the one that is gone, the second.
+        raise Stopped([line] if world.rank <= 1 else []) from None
     finally:
         training.history.close()
+        if training.engine is not None:
+            training.engine.close()
     final = training.history.window_mean()
     end = f"diverged at {reason}" if reason else f"finished {training.step} steps, loss {final:.4f}"
     reporter.say(f"{job.run}: {end}; {job.out}")

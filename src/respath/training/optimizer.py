@@ -1,14 +1,16 @@
-"""AdamW with parameter groups by role: what decays, and which learning rate each parameter follows."""
+"""Optimizers with parameter groups by role: what decays, and which learning rate each parameter follows."""
 
 from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
-from respath.config.run import Recipe
+from respath.config.run import Recipe, learning_rate
 from respath.errors import UserError, did_you_mean
+from respath.training.muon import MuonAdamW, decay_at, momentum_at
 
 
 def learning_rate_factors(roles: Mapping[str, str], recipe: Recipe) -> dict[str, float]:
@@ -50,68 +52,119 @@ def weight_decay(role: str, recipe: Recipe) -> float:
     return own.get(role, recipe.weight_decay)
 
 
+def adamw_group(name: str, role: str) -> str | None:
+    """Which of ``recipe.groups`` a parameter of the recipe muon_adamw belongs to; None for a matrix (Muon's) or an unknown role.
+
+    A coefficient called ``own`` weighs what the layer has anyway (its value, or its residual): it moves a hundred times slower in
+    nanochat, where it is a group of its own.
+    """
+    if role == "coefficient":
+        return "own_coefficients" if name.endswith(".own") else "coefficients"
+    return {"head": "head", "embedding": "embedding", "table": "tables", "smear": "smear"}.get(role)
+
+
+def _settings(name: str, parameter: torch.nn.Parameter, role: str, recipe: Recipe) -> dict[str, Any]:
+    """The group settings of one parameter, but for its ``factor``; parameters with equal ones share a group.
+
+    Raises UserError where the recipe says nothing about a parameter.
+    """
+    if recipe.optimizer == "adamw":
+        return {"role": role, "weight_decay": weight_decay(role, recipe)}
+    if role == "matrix" and parameter.dim() == 2:
+        muon = recipe.muon
+        return {
+            "role": role,
+            "shape": tuple(parameter.shape),
+            "beta2": muon.beta2,
+            "iterations": muon.orthogonalisation_steps,
+        }
+    group = adamw_group(name, role)
+    if group is None:
+        raise UserError(
+            f"recipe.optimizer: muon_adamw has no settings for {name} (role {role}, {parameter.dim()} dimensions); "
+            "train this model with optimizer adamw"
+        )
+    if group not in recipe.groups:
+        raise UserError(
+            f"recipe.groups: {group} is missing, but the model has {name}; give its lr, beta1 and beta2"
+        )
+    chosen = recipe.groups[group]
+    return {
+        "role": role,
+        "group": group,
+        "relative_lr": chosen.lr / recipe.peak_lr,
+        "betas": (chosen.beta1, chosen.beta2),
+        "weight_decay": chosen.weight_decay,
+    }
+
+
+def _groups(
+    parameters: Mapping[str, torch.nn.Parameter], roles: Mapping[str, str], recipe: Recipe
+) -> list[dict[str, Any]]:
+    factors = learning_rate_factors(roles, recipe)
+    groups: dict[tuple, dict[str, Any]] = {}
+    for name, parameter in parameters.items():
+        settings = _settings(name, parameter, roles[name], recipe)
+        factor = factors[name] * settings.pop("relative_lr", 1.0)
+        key = (factor, *settings.items())
+        group = groups.setdefault(key, {"params": [], "names": [], "factor": factor, **settings})
+        group["params"].append(parameter)
+        group["names"].append(name)
+    return list(groups.values())
+
+
 def make_optimizer(
     parameters: Mapping[str, torch.nn.Parameter], roles: Mapping[str, str], recipe: Recipe
-) -> torch.optim.AdamW:
-    """Fused AdamW over ``parameters``. Each group carries ``role``, ``factor`` and the ``names`` of its parameters.
+) -> torch.optim.Optimizer:
+    """Fused AdamW, or Muon with it, over ``parameters``. Each group carries ``role``, ``factor`` and its parameters' ``names``.
 
-    Raises UserError for a parameter without a role and for a pattern in ``recipe.lr_multipliers`` that matches nothing.
+    Raises UserError for a parameter without a role or settings and for a pattern in ``recipe.lr_multipliers`` that matches nothing.
     """
     if missing := sorted(set(parameters) - set(roles)):
         raise UserError(
             f"model: no role is known for the parameters {missing[:5]}; see respath.model.parameter_roles"
         )
-    roles = {name: roles[name] for name in parameters}
-    factors = learning_rate_factors(roles, recipe)
-    groups: dict[tuple, dict] = {}
-    for name, parameter in parameters.items():
-        key = (roles[name], factors[name])
-        group = groups.setdefault(
-            key,
-            {
-                "params": [],
-                "names": [],
-                "role": roles[name],
-                "factor": factors[name],
-                "weight_decay": weight_decay(roles[name], recipe),
-            },
-        )
-        group["params"].append(parameter)
-        group["names"].append(name)
-    return torch.optim.AdamW(
-        list(groups.values()),
-        lr=recipe.peak_lr,
-        betas=(recipe.beta1, recipe.beta2),
-        eps=recipe.adam_eps,
-        fused=True,
+    groups = _groups(parameters, {name: roles[name] for name in parameters}, recipe)
+    adamw = {"lr": recipe.peak_lr, "betas": (recipe.beta1, recipe.beta2), "eps": recipe.adam_eps}
+    if recipe.optimizer == "adamw":
+        return torch.optim.AdamW(groups, fused=True, **adamw)
+    return MuonAdamW(
+        [group for group in groups if "shape" in group],
+        [group for group in groups if "shape" not in group],
+        dtype=None if recipe.precision == "fp32" else torch.bfloat16,
+        **adamw,
     )
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Give every group the schedule's value times its own factor."""
+def set_schedule(optimizer: torch.optim.Optimizer, recipe: Recipe, step: int) -> float:
+    """Give every group what the recipe says for 0-based ``step``; returns the schedule's learning rate, without factors."""
+    lr = learning_rate(recipe, step)
     for group in optimizer.param_groups:
         group["lr"] = lr * group["factor"]
-
-
-_STATES = ("exp_avg", "exp_avg_sq", "step")
+        if "shape" in group:
+            group |= {"momentum": momentum_at(recipe, step), "weight_decay": decay_at(recipe, step)}
+    return lr
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     """The optimizer's state as ``<state>/<parameter>`` tensors."""
     return {
-        f"{state}/{name}": optimizer.state[parameter][state]
+        f"{state}/{name}": value
         for group in optimizer.param_groups
         for name, parameter in zip(group["names"], group["params"], strict=True)
-        if parameter in optimizer.state
-        for state in _STATES
+        for state, value in optimizer.state.get(parameter, {}).items()
     }
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]) -> None:
     """Put back what ``optimizer_tensors`` gave."""
+    found: dict[str, dict[str, torch.Tensor]] = {}
+    for key, value in tensors.items():
+        state, _, name = key.partition("/")
+        found.setdefault(name, {})[state] = value
     for group in optimizer.param_groups:
         for name, parameter in zip(group["names"], group["params"], strict=True):
-            if f"step/{name}" in tensors:
+            if name in found:
                 optimizer.state[parameter] = {
-                    state: tensors[f"{state}/{name}"].to(parameter.device) for state in _STATES
+                    state: value.to(parameter.device) for state, value in found[name].items()
                 }

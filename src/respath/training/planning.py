@@ -70,7 +70,13 @@ def device_name(device: torch.device) -> str:
     return "cpu" if device.type == "cpu" else torch.cuda.get_device_name(device)
 
 
-def automatic_micro_batch(spec: RunSpec, rows: int, device: torch.device, parameter_bytes: int) -> int:
+def automatic_micro_batch(
+    spec: RunSpec,
+    rows: int,
+    device: torch.device,
+    parameter_bytes: int,
+    checkpoint_activations: bool = False,
+) -> int:
     """Sequences per forward pass: the largest divisor of ``rows`` whose activations fit the cache (CPU) or memory (GPU).
 
     A pure function of the run and the machine's size, never of what happens to be free.
@@ -78,7 +84,12 @@ def automatic_micro_batch(spec: RunSpec, rows: int, device: torch.device, parame
     model, context = spec.model, spec.recipe.context
     # Kept for backward per token: about 16 width-sized and 4 ffn-sized tensors per layer (the head keeps no logits).
     size = 4 if spec.recipe.precision == "fp32" else 2
-    per_token = model.layers * (16 * model.width + 4 * model.ffn_width) * size
+    per_layer = 16 * model.width + 4 * model.ffn_width
+    if checkpoint_activations:
+        # What enters each sub-layer, and one layer at a time in full.
+        per_token = (model.layers * 2 * model.width + per_layer) * size
+    else:
+        per_token = model.layers * per_layer * size
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         budget = 0.6 * (total - 5 * parameter_bytes)
@@ -123,7 +134,7 @@ def decide_compile(
     alone = World(0, 1, world.device)
 
     def measure(compiled: bool) -> tuple[float, float]:
-        step = GradientStep(objective, alone, micro_batch, compiled, scaled=False)
+        step = GradientStep(objective, alone, micro_batch, compiled)
         first = _seconds(lambda: step(part), world.device)
         steady = min(_seconds(lambda: step(part), world.device) for _ in range(3))
         objective.zero_grad(set_to_none=True)
@@ -166,7 +177,9 @@ def make_plan(
         micro = (
             earlier.micro_batch
             if earlier
-            else automatic_micro_batch(spec, rows, world.device, parameter_bytes)
+            else automatic_micro_batch(
+                spec, rows, world.device, parameter_bytes, runtime.checkpoint_activations
+            )
         )
     micro = min(micro, rows)
     if runtime.compile != "auto":

@@ -16,7 +16,7 @@ import respath
 #: Source files, below the package, whose text can change trained weights.
 TRAINING_SOURCES = ("model/**/*.py", "training/**/*.py", "data/loader.py", "config/model.py", "config/run.py")
 
-_PACKAGES = ("torch", "numpy", "safetensors", "pydantic")
+_PACKAGES = ("torch", "numpy", "safetensors", "pydantic", "deepspeed")
 
 
 def _git(*arguments: str) -> str | None:

@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 from respath.config.arguments import argument
-from respath.config.run import RunSpec
+from respath.config.run import Recipe, RunSpec
 from respath.config.runtime import Runtime
 from respath.errors import UserError
 
 
 def read_runtime(text: str | None) -> Runtime:
-    """Parse ``--runtime``. Raises UserError for unknown keys and for engines that are not there."""
+    """Parse ``--runtime``. Raises UserError for unknown keys and for an engine that is not installed."""
     source = text[1:] if text and text.startswith("@") else "--runtime"
     runtime = argument(Runtime, text or "{}", "--runtime")
-    if runtime.engine == "deepspeed":
+    if runtime.engine == "deepspeed" and importlib.util.find_spec("deepspeed") is None:
         raise UserError(
-            f"{source}: engine: deepspeed is not there yet; use engine: torch (one process, or torchrun for DDP)"
+            f"{source}: engine: deepspeed needs the extra deepspeed (pip install 'respath[deepspeed]'); engine: torch "
+            "trains the same on any number of processes"
         )
     return runtime
+
+
+def refuse_engine(runtime: Runtime, recipe: Recipe) -> None:
+    """Raise UserError, a line each, for what a recipe asks and ZeRO-2 cannot do."""
+    if runtime.engine != "deepspeed":
+        return
+    lines = []
+    if recipe.optimizer != "adamw":
+        lines.append(
+            f"--runtime: engine: deepspeed flattens matrices, and the recipe's {recipe.optimizer} needs whole ones; "
+            "use engine: torch"
+        )
+    if recipe.precision == "bf16_params":
+        lines.append(
+            "--runtime: engine: deepspeed always keeps fp32 master weights, and the recipe's bf16_params has none; "
+            "use engine: torch"
+        )
+    if lines:
+        raise UserError(lines)
 
 
 def read_spec(text: str) -> RunSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 
 import torch
@@ -35,8 +36,19 @@ class World:
 
     def close(self) -> None:
         """Leave the process group (or its threads outlive the training)."""
-        if self.size > 1 and dist.is_initialized():
+        if dist.is_initialized():
             dist.destroy_process_group()
+
+    def lost(self, error: RuntimeError) -> bool:
+        """Whether an error says that another process of this training is gone."""
+        return self.size > 1 and (isinstance(error, dist.DistError) or bool(_PEER_GONE.search(str(error))))
+
+
+#: What gloo and NCCL say, in plain RuntimeErrors, when the other end of a connection has died.
+_PEER_GONE = re.compile(
+    r"gloo/transport|Connection (closed|reset|refused)|Broken pipe|Socket closed|NCCL|Timed out",
+    re.IGNORECASE,
+)
 
 
 def _device(name: str, local_rank: int) -> torch.device:
@@ -71,6 +83,10 @@ def open_world(runtime: Runtime) -> World:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False
+    backend = "nccl" if device.type == "cuda" else "gloo"
     if size > 1:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        dist.init_process_group(backend)
+    elif runtime.engine == "deepspeed":
+        # It wants a process group even for one process.
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     return World(rank, size, device)
