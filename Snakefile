@@ -19,6 +19,7 @@ rule all:
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/analyze.smk"
 include: "workflow/rules/account.smk"
 include: "workflow/rules/report.smk"
 

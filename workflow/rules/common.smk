@@ -9,6 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
 from respath import jobs
+from respath.config.claimed import claimed_analyses
 from respath.config.documents import load_dials
 from respath.config.model import identity
 from respath.config.project import Project
@@ -69,6 +70,12 @@ CHECKPOINTS = PROJECT.config.checkpoints
 RUNTIME = canonical_json(PROJECT.config.runtime.model_dump())
 CONFIG = canonical_json(PROJECT.config.model_dump(mode="json"))
 THREADS = PROJECT.config.runtime.threads or 1
+#: Runs that are looked at as they are before training, with the analyses that are wanted of them.
+UNTRAINED = {
+    run_id: wanted
+    for artifact in PROJECT.artifacts()
+    for run_id, wanted in PROJECT.untrained_of(artifact).items()
+}
 #: Code that decides how tables, figures and pages look.
 REPORT_CODE = ("src/respath/reporting", "src/respath/comparison", "reports/templates")
 #: What `make demo` shows: one trained table, its neighbours, and everything that needs no training.
@@ -86,6 +93,7 @@ def either(names):
 
 wildcard_constraints:
     run=either(RUNS),
+    untrained=either(UNTRAINED),
     tokens=either(DATA),
     sample=either(SAMPLES),
     tokenizer=either(TOKENIZERS),
@@ -143,6 +151,34 @@ def shards_of(tokens):
     ]
 
 
+@functools.cache
+def modules_by_run():
+    """Run id -> the analyses that tables, figures and claims want of a run that is trained for some table or figure."""
+    wanted = {}
+    for artifact in PROJECT.artifacts():
+        for run, modules in PROJECT.analyses_of(artifact).items():
+            wanted.setdefault(run, set()).update(modules)
+    for paper in PAPERS:
+        for run, (_, modules) in claimed_analyses(PROJECT, paper).items():
+            if run in RUNS:
+                wanted.setdefault(run, set()).update(modules)
+    return wanted
+
+
+def analyses_for_claims(paper):
+    """Analyses that the claims of a paper read, of runs that are trained anyway; none with `missing: allow`."""
+    if PROJECT.config.missing == "allow":
+        return []
+    return [
+        f"results/analyses/{run}/analysis.json" for run in claimed_analyses(PROJECT, paper) if run in RUNS
+    ]
+
+
+def untrained_manifest(run):
+    """Token manifest whose sequences an untrained run is looked at on."""
+    return f"results/tokens/{tokens_id(UNTRAINED[run][0].spec.data)}/manifest.json"
+
+
 def results_of(artifact):
     """Result files that an artifact reads; with `missing: allow` only what needs no training."""
     metrics = PROJECT.metrics_of(artifact)
@@ -153,8 +189,10 @@ def results_of(artifact):
         files.append(f"results/kv/{artifact.paper}.json")
     if "sample" in metrics:
         files.append(f"results/tokens/{tokens_id(PROJECT.data_of(artifact.paper))}/manifest.json")
+    files += [f"results/analyses/{run}/untrained.json" for run in PROJECT.untrained_of(artifact)]
     if PROJECT.config.missing == "allow":
         return files
+    files += [f"results/analyses/{run}/analysis.json" for run in PROJECT.analyses_of(artifact)]
     for run in PROJECT.trained_runs(artifact):
         files.append(f"results/runs/{run.id}/train.json")
         if "loss" in metrics:

@@ -61,6 +61,7 @@ rule page:
     "One HTML page with all tables, figures and claims of a paper."
     input:
         lambda w: [f for a in PROJECT.artifacts(w.paper) for f in rendered(a)],
+        lambda w: analyses_for_claims(w.paper),
     output:
         report("reports/out/{scale}/{paper}/index.html", caption="../report/page.rst", category="{paper}"),
     log:

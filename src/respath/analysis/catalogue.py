@@ -98,6 +98,12 @@ def unknown_metric(metric: str, comparing: bool = False) -> str | None:
     return None if name in known else f"analysis {module} has no scalar {name!r}{did_you_mean(name, known)}"
 
 
+def is_ratio(metric: str) -> bool:
+    """Does ``analysis.<module>.<name>`` compare two runs?"""
+    _, module, name = metric.split(".", 2)
+    return name in CATALOGUE[module].ratios
+
+
 def unknown_series(path: str) -> str | None:
     """What is wrong with ``<module>.<series or array>``; None when there is one."""
     module, _, name = path.partition(".")

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from respath.analysis.catalogue import CATALOGUE, is_ratio, unknown_metric
 from respath.comparison.cells import is_number
 from respath.comparison.curves import critical_step, data_saving, early_loss, parameter_saving
 from respath.comparison.readings import Reading, missing, read_exact, read_run
@@ -212,6 +213,13 @@ def load_claims(project: Project, paper: str) -> tuple[Claim, ...]:
                 collect.lines.append(
                     f"{path}: {claim.id}.metric: {metric!r} is not known{did_you_mean(metric, known)}"
                 )
+        for test in claim.tests:
+            if not test.metric.startswith("analysis."):
+                continue
+            if problem := unknown_metric(test.metric, comparing=True):
+                collect.lines.append(f"{path}: {claim.id}.metric: {problem}")
+            elif is_ratio(test.metric) and test.right is None:
+                collect.lines.append(f"{path}: {claim.id}.right: is missing; {test.metric} compares two runs")
         for scale in claim.judged_at:
             if scale not in project.scales:
                 collect.lines.append(
@@ -476,8 +484,31 @@ def _reader(project: Project, results: Results, paper: str, test: Test) -> Reade
         left, right = test.left.request(), test.right.request()
         return lambda seed: (data_saving(project, results, paper, left, right, seed), None)
     if kind == "analysis":
-        return lambda seed: (missing("no analysis of trained models has been made"), None)
+        return _analysis_reader(project, results, paper, test)
     raise AssertionError(f"load_claims lets no metric {test.metric!r} through")
+
+
+def _analysis_reader(project: Project, results: Results, paper: str, test: Test) -> Reader:
+    """A scalar of both sides; or one ratio, left over right."""
+
+    def read(side: Side, seed: int, metric: str = test.metric) -> Reading:
+        return read_run(results, project.resolve(paper, side.request(), seed), metric)
+
+    _, module, name = test.metric.split(".")
+    behind = CATALOGUE[module].ratios.get(name)
+    if behind is None:
+        return _both(test, read)
+
+    def ratio(seed: int) -> tuple[Reading, None]:
+        left, right = (read(side, seed, f"analysis.{module}.{behind}") for side in (test.left, test.right))
+        for reading in (left, right):
+            if reading.state != "measured":
+                return reading, None
+        if not right.value:
+            return missing(f"{behind} of {_describe(test.right)} is 0"), None
+        return Reading(left.value / right.value), None
+
+    return ratio
 
 
 def _both(test: Test, read: Callable[[Side, int], Reading]) -> Reader:

@@ -15,7 +15,7 @@ from respath.errors import UserError, did_you_mean
 #: Metrics that a small scale reproduces exactly: they come from the paper's own shapes (or are proportions of the data).
 SCALE_FREE = ("account.", "kv.", "spec.", "launch.", "sample.proportion")
 #: Metrics of a trained run: one value per seed.
-PER_SEED = ("loss.", "lm.", "train.")
+PER_SEED = ("loss.", "lm.", "train.", "analysis.")
 
 State = Literal["measured", "diverged", "not run"]
 
@@ -57,14 +57,14 @@ def _dig(data: Any, path: str) -> tuple[Any, str]:
 
 
 def read_run(results: Results, run: Run, metric: str) -> Reading:
-    """A ``loss.``, ``lm.`` or ``train.`` metric of one trained run.
+    """A ``loss.``, ``lm.``, ``train.`` or ``analysis.`` metric of one trained run.
 
     ``loss.mean`` is the unweighted mean over domains in nats per token; its standard error adds those of the domains in
     quadrature, because domains are separate samples. ``lm.<task>.<metric>`` is a fraction, as lm-eval writes it.
     """
     kind, _, path = metric.partition(".")
     train = results.train(run.id)
-    if train is not None and train.get("status") == "diverged" and kind in ("loss", "lm"):
+    if train is not None and train.get("status") == "diverged" and kind in ("loss", "lm", "analysis"):
         return Reading(state="diverged", reason=train.get("reason") or "training diverged")
     if kind == "train":
         if train is None:
@@ -75,12 +75,17 @@ def read_run(results: Results, run: Run, metric: str) -> Reading:
         if train.get("status") == "diverged" and path.startswith("loss"):
             return Reading(state="diverged", reason=train.get("reason") or "training diverged")
         return Reading(value=value)
-    data = results.loss(run.id) if kind == "loss" else results.lm(run.id)
+    read, parse, word = {
+        "loss": (results.loss, _loss, "evaluated"),
+        "lm": (results.lm, _lm, "evaluated"),
+        "analysis": (results.analysis, _analysis, "analysed"),
+    }[kind]
+    data = read(run.id)
     if data is None:
-        return missing("not trained" if train is None else "trained, not evaluated")
+        return missing("not trained" if train is None else f"trained, not {word}")
     if data.get("status") == "diverged":
         return Reading(state="diverged", reason=data.get("reason") or "training diverged")
-    return _loss(data, path) if kind == "loss" else _lm(data, path)
+    return parse(data, path)
 
 
 def _loss(data: dict[str, Any], name: str) -> Reading:
@@ -116,6 +121,17 @@ def _lm(data: dict[str, Any], path: str) -> Reading:
     if metric not in metrics:
         return missing(f"{task} has no metric {metric!r}{did_you_mean(metric, metrics)}")
     return Reading(metrics[metric], metrics.get(f"{metric}_stderr"))
+
+
+def _analysis(data: dict[str, Any], path: str) -> Reading:
+    module, _, name = path.partition(".")
+    if module not in data["modules"]:
+        return missing(f"analysed without {module}")
+    found = data["modules"][module]
+    value = found["scalars"].get(name)
+    if value is None:
+        return missing(f"analysis {module} has no {name}: {found.get('reason') or 'not a finite number'}")
+    return Reading(value)
 
 
 def _lm_mean(tasks: dict[str, Any], metric: str) -> Reading:

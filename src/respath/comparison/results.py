@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from respath.config.project import Project, Run
 from respath.config.run import tokens_id
 from respath.errors import UserError
 from respath.files import read_json
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: Schema version of every result file that this module understands.
 SCHEMA = 1
@@ -17,6 +21,7 @@ _NEEDED = {
     "train": ("status", "loss", "curve"),
     "loss": ("status", "domains", "mean_loss", "mean_bits_per_byte"),
     "lm_eval": ("status", "tasks"),
+    "analysis": ("status", "modules"),
     "accounts": ("entries",),
     "kv": ("entries",),
     "tokens": ("splits",),
@@ -79,6 +84,39 @@ class Results:
     def lm(self, run: str) -> dict[str, Any] | None:
         """Downstream evaluation of a run."""
         return self._file("lm_eval", "evals", run, "lm.json", run=run)
+
+    def analysis(self, run: str) -> dict[str, Any] | None:
+        """Analyses of a trained run."""
+        return self._file("analysis", "analyses", run, "analysis.json", run=run)
+
+    def untrained(self, run: str) -> dict[str, Any] | None:
+        """Analyses of a run as it is before training."""
+        return self._file("analysis", "analyses", run, "untrained.json", run=run)
+
+    def checkpoint(self, label: str) -> dict[str, Any] | None:
+        """Analyses of a checkpoint from elsewhere, by the label that the user gives it, on this scale's sequences."""
+        return self._file(
+            "analysis", "analyses", f"checkpoint-{label}-{self.project.scale.id}", "analysis.json"
+        )
+
+    def array(self, run: str, path: str) -> np.ndarray | None:
+        """An array ``<module>.<name>`` of a run's analyses. UserError when the archive is not the one the JSON speaks of."""
+        module, _, name = path.partition(".")
+        shape = ((self.analysis(run) or {}).get("modules", {}).get(module, {}).get("arrays") or {}).get(name)
+        if shape is None:
+            return None
+        import numpy as np
+
+        file = self.folder.joinpath("analyses", run, "arrays.npz")
+        remedy = f"delete {file.parent} and run the same command again"
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                array = archive[path]
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            raise UserError(f"{file}: cannot be read ({error}); {remedy}") from None
+        if list(array.shape) != shape:
+            raise UserError(f"{file}: {path} has shape {list(array.shape)}, not {shape}; {remedy}")
+        return array
 
     def account(self, paper: str, size: str, variant: str, scale: str = "paper") -> dict[str, Any] | None:
         """Parameters, FLOPs and KV bytes of (size, variant): ``paper`` for the paper's own shape, ``scale`` for this scale's."""

@@ -1,0 +1,54 @@
+# What happens inside models: one job per run makes every analysis that figures, tables and claims want of it.
+
+
+rule analyze:
+    "Similarities, coefficients, gradients, removals and attention of one trained run, on frozen sequences."
+    input:
+        train="results/runs/{run}/train.json",
+        tokens=lambda w: ancient(manifest_of(w.run)),
+    output:
+        analysis="results/analyses/{run}/analysis.json",
+        arrays="results/analyses/{run}/arrays.npz",
+    log:
+        "logs/analyze/{run}.log",
+    benchmark:
+        "benchmarks/analyze/{run}.jsonl"
+    conda:
+        "../../envs/evaluate.yaml"
+    threads: THREADS
+    resources:
+        mem_mb=16000,
+        runtime=240,
+        checkpoints=CHECKPOINTS,
+    params:
+        sequences=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).analysis_sequences,
+        modules=lambda w: ",".join(sorted(modules_by_run()[w.run])),
+    shell:
+        "python -m respath.analysis --train {input.train:q} --tokens {input.tokens:q}"
+        " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --sequences {params.sequences}"
+        " --modules {params.modules} --out {output.analysis:q} --arrays {output.arrays:q} > {log:q} 2>&1"
+
+
+rule analyze_untrained:
+    "The same of the weights that a run starts from: nothing is trained for it."
+    input:
+        tokens=lambda w: ancient(untrained_manifest(w.untrained)),
+    output:
+        analysis="results/analyses/{untrained}/untrained.json",
+        arrays="results/analyses/{untrained}/untrained.npz",
+    log:
+        "logs/analyze_untrained/{untrained}.log",
+    conda:
+        "../../envs/evaluate.yaml"
+    threads: THREADS
+    resources:
+        mem_mb=16000,
+        runtime=60,
+    params:
+        spec=lambda w: UNTRAINED[w.untrained][0].text,
+        sequences=lambda w: PROJECT.evaluation_of(UNTRAINED[w.untrained][0].paper).analysis_sequences,
+        modules=lambda w: ",".join(sorted(UNTRAINED[w.untrained][1])),
+    shell:
+        "python -m respath.analysis --untrained --spec {params.spec:q} --run {wildcards.untrained:q}"
+        " --tokens {input.tokens:q} --sequences {params.sequences} --modules {params.modules}"
+        " --out {output.analysis:q} --arrays {output.arrays:q} > {log:q} 2>&1"
