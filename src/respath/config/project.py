@@ -140,6 +140,8 @@ class Project:
         self.folders: dict[str, PaperFolder] = {}
         self._others: dict[str, PaperFolder] = {}
         self._paired: dict[str, dict[str, None] | None] = {}
+        self._runs: dict[tuple, Run] = {}
+        self._measured: dict[str, list[tuple[str, RunRequest]]] = {}
         self.known = tuple(known)
         for paper in self.config.papers:
             if paper not in known:
@@ -285,7 +287,7 @@ class Project:
             for key, request in self._requests(artifact):
                 try:
                     for scale in {self.config.scale, "paper"} & set(self.scales):
-                        self.resolve(artifact.paper, request, seed=0, scale=scale)
+                        self._spec(artifact.paper, request, seed=0, scale=scale)
                 except UserError as error:
                     # A mistake in another file speaks for itself.
                     collect.lines += [
@@ -415,6 +417,30 @@ class Project:
 
     def resolve(self, paper: str, request: RunRequest, seed: int, scale: str | None = None) -> Run:
         """One run from a request in the paper's terms. Raises UserError naming what is wrong or missing."""
+        scale = scale or self.config.scale
+        asked = (paper, request.size, request.variant, request.context, _freeze(request.recipe), seed, scale)
+        if asked not in self._runs:
+            self._runs[asked] = self._run(paper, request, seed, scale)
+        return self._runs[asked]
+
+    def _run(self, paper: str, request: RunRequest, seed: int, scale: str) -> Run:
+        spec = self._spec(paper, request, seed, scale)
+        usual = self.folder(paper).paper.recipe.context
+        length = "" if request.context in (None, usual) else f"-T{request.context}"
+        size, variant = _cached_names(self, paper, request.size, request.variant, scale)
+        return Run(
+            id=f"{paper}-{size}-{variant}{length}-s{seed}-{run_hash(spec)}",
+            spec=spec,
+            paper=paper,
+            size=request.size,
+            variant=request.variant,
+            context=request.context or usual,
+            seed=seed,
+            scale=scale,
+        )
+
+    def _spec(self, paper: str, request: RunRequest, seed: int, scale: str) -> RunSpec:
+        """The spec of a request, without the name that makes it a run."""
         folder = self.folder(paper)
         if request.size is None or request.variant is None:
             missing = "size" if request.size is None else "variant"
@@ -425,7 +451,7 @@ class Project:
         chosen, _ = self.scale_of(paper, scale)
         variant = folder.variants[request.variant]
         overrides = {**variant.recipe, **folder.paper.sizes[request.size].recipe, **request.recipe}
-        spec = RunSpec(
+        return RunSpec(
             model=self.model_of(paper, request.size, request.variant, chosen.id),
             recipe=self.recipe_of(
                 paper, overrides, request.context, chosen.id, size=request.size, variant=request.variant
@@ -433,50 +459,36 @@ class Project:
             data=self.data_of(paper, chosen.id),
             seed=seed,
         )
-        context = request.context or folder.paper.recipe.context
-        name = self._canonical_variant(paper, request, chosen.id)
-        size = self._canonical_size(paper, request, chosen.id)
-        length = "" if context == folder.paper.recipe.context else f"-T{context}"
-        return Run(
-            id=f"{paper}-{size}-{name}{length}-s{seed}-{run_hash(spec)}",
-            spec=spec,
-            paper=paper,
-            size=request.size,
-            variant=request.variant,
-            context=context,
-            seed=seed,
-            scale=chosen.id,
-        )
 
-    def _canonical_variant(self, paper: str, request: RunRequest, scale: str) -> str:
+    def _canonical_variant(self, paper: str, size: str, variant: str, scale: str) -> str:
         """Variants that come to the same model and recipe at this size share a run, named after the first declared."""
-        folder = self.folder(paper)
-        model = self.model_of(paper, request.size, request.variant, scale)
-        recipe = folder.variants[request.variant].recipe
-        for name, variant in folder.variants.items():
-            if name == request.variant:
+        variants = self.folder(paper).variants
+        model, kinds = self.model_of(paper, size, variant, scale), _kinds(self, paper, size, variant, scale)
+        for name, other in variants.items():
+            if name == variant:
                 break
-            if variant.recipe == recipe:
+            # Models of different kinds differ: most variants need not be resolved to see it.
+            if other.recipe == variants[variant].recipe and kinds == _kinds(self, paper, size, name, scale):
                 try:
-                    if self.model_of(paper, request.size, name, scale) == model:
+                    if self.model_of(paper, size, name, scale) == model:
                         return name
                 except UserError:
                     continue  # that variant does not fit this size
-        return request.variant
+        return variant
 
-    def _canonical_size(self, paper: str, request: RunRequest, scale: str) -> str:
+    def _canonical_size(self, paper: str, size: str, variant: str, scale: str) -> str:
         """Sizes of equal shape and recipe, which belong to two of the paper's suites, share runs likewise."""
         sizes = self.folder(paper).paper.sizes
         spelled = {"inferred", "note"}
-        shape = sizes[request.size].model_dump(exclude=spelled)
+        shape = sizes[size].model_dump(exclude=spelled)
         for name, other in sizes.items():
-            if name == request.size:
+            if name == size:
                 break
             if other.model_dump(exclude=spelled) == shape and self.model_of(
-                paper, name, request.variant, scale
-            ) == self.model_of(paper, request.size, request.variant, scale):
+                paper, name, variant, scale
+            ) == self.model_of(paper, size, variant, scale):
                 return name
-        return request.size
+        return size
 
     def recipe_of(
         self,
@@ -531,17 +543,10 @@ class Project:
         elif definition.kind == "curves":
             for i, variant in enumerate(definition.variants):
                 yield f"variants.{i}", self.request(definition.run, RunRequest(variant=variant))
-        elif isinstance(definition, Panels):
+        else:
             for i, panel in enumerate(definition.panels):
                 for wanted in panel.wanted():
                     yield f"panels.{i}.{wanted.key}", self.request(definition.run, *wanted.layers)
-        else:
-            for size in definition.sizes:
-                for i, variant in enumerate(definition.variants):
-                    yield (
-                        f"variants.{i}",
-                        self.request(definition.run, RunRequest(size=size, variant=variant)),
-                    )
 
     def cell_request(
         self, table: Table, row: documents.Row, column: documents.Column
@@ -549,8 +554,13 @@ class Project:
         """Metric and run of one table cell (text columns have no metric: an empty one)."""
         return (row.metric or column.metric or ""), self.request(table.run, column.run, row.run)
 
-    def measured(self, artifact: Artifact) -> Iterator[tuple[str, RunRequest]]:
+    def measured(self, artifact: Artifact) -> list[tuple[str, RunRequest]]:
         """Every metric that an artifact reads, with the run that it is read of (cells of text have an empty metric)."""
+        if artifact.target not in self._measured:
+            self._measured[artifact.target] = list(self._readings(artifact))
+        return self._measured[artifact.target]
+
+    def _readings(self, artifact: Artifact) -> Iterator[tuple[str, RunRequest]]:
         definition = artifact.definition
         if isinstance(definition, Table):
             for row in definition.rows:
@@ -562,11 +572,8 @@ class Project:
                 request = self.request(definition.run, *wanted.layers)
                 yield from ((metric, request) for metric in wanted.metrics)
             return
-        metrics = ["train.curve"]
-        if definition.kind == "scaling":
-            metrics += ["loss.mean", "account.parameters"]
         for _, request in self._requests(artifact):
-            yield from ((metric, request) for metric in metrics)
+            yield "train.curve", request
 
     def _runs_behind(self, artifact: Artifact, kinds: tuple[str, ...]) -> Iterator[tuple[str, Run]]:
         """Metric and run, all seeds, for the metrics of these kinds."""
@@ -656,12 +663,12 @@ def _cached_project(root: Path) -> Project:
     return Project(root)
 
 
-@functools.cache
-def _cached_model(project: Project, paper: str, size: str, variant: str, scale: str) -> ModelSpec:
+def _fields(project: Project, paper: str, size: str, variant: str, scale: str) -> dict[str, Any]:
+    """Model fields as the paper and the scale write them; the later ones of these six win."""
     folder = project.folder(paper)
     shape = folder.paper.sizes[size]
     _, changes = project.scale_of(paper, scale)
-    fields: dict[str, Any] = {
+    return {
         **folder.paper.model,
         "layers": shape.layers,
         "width": shape.width,
@@ -673,6 +680,28 @@ def _cached_model(project: Project, paper: str, size: str, variant: str, scale: 
         **folder.variants[variant].model,
         **changes.variants.get(variant, {}),
     }
+
+
+def _kinds(project: Project, paper: str, size: str, variant: str, scale: str) -> list[Any]:
+    """Residual stream and value path of a variant, unchecked."""
+    fields = _fields(project, paper, size, variant, scale)
+    usual = {"stream": {"kind": "pre_ln"}, "values": {"kind": "own"}}
+    chosen = [fields.get(part) or other for part, other in usual.items()]
+    return [part.get("kind") if isinstance(part, Mapping) else part for part in chosen]
+
+
+@functools.cache
+def _cached_names(project: Project, paper: str, size: str, variant: str, scale: str) -> tuple[str, str]:
+    """Size and variant that a run is named after."""
+    return (
+        project._canonical_size(paper, size, variant, scale),
+        project._canonical_variant(paper, size, variant, scale),
+    )
+
+
+@functools.cache
+def _cached_model(project: Project, paper: str, size: str, variant: str, scale: str) -> ModelSpec:
+    fields = _fields(project, paper, size, variant, scale)
     if scale != "paper" and "paper" in project.scales:
         # What the paper's own shape refuses (8 blocks of 42 layers) is no model of a small scale either.
         project.model_of(paper, size, variant, "paper")
