@@ -2,7 +2,9 @@
 
 The baseline is the paper's, in the variant's backbone and shape. A few variants at a time take turns with it in one
 process: it steps before and after them, and a ratio is the median over repetitions of the variant's time over the mean
-of the two. CPU time is what the process used, so that other work on the machine counts little. Prints one JSON object.
+of the two. CPU time is what the process used, so that other work on the machine counts little. Among the variants of each
+turn is the baseline once more, as a control: how far its ratio strays from one is what this machine cannot tell apart.
+Prints one JSON object.
 
     PYTHONPATH=src python -m benchmarks.variants --only resformer/svformer bov --repetitions 3
 """
@@ -46,6 +48,8 @@ DECODED = {
 DECODE = {"width": 256, "context": 1024, "batch": 4}
 #: Variants that share one baseline's turns.
 TOGETHER = 4
+#: The baseline's name among them.
+CONTROL = "(control)"
 
 
 @dataclass(frozen=True)
@@ -149,13 +153,19 @@ def steps(project: Project, paper: str, shape: dict[str, int], chosen, options) 
             by_baseline.setdefault(plain, []).append(c)
     for plain, group in by_baseline.items():
         for some in batched(group, TOGETHER):
-            measured = take_turns(
-                stepper(plain), {c.name: stepper(c.spec) for c in some}, options.repetitions, device
-            )
+            contending = {CONTROL: stepper(plain)} | {c.name: stepper(c.spec) for c in some}
+            measured = take_turns(stepper(plain), contending, options.repetitions, device)
             for c in some:
                 ratio = products(c.spec, context) / products(plain, context)
                 goal = GOAL if is_value_path(c.spec) and ratio <= 1.001 else None
-                rows[c.name] = {**measured[c.name], "size": c.size, "flops": ratio, "goal": goal}
+                control = measured[CONTROL]["cpu"]
+                rows[c.name] = {
+                    **measured[c.name],
+                    "size": c.size,
+                    "flops": ratio,
+                    "goal": goal,
+                    "control": control,
+                }
                 print(f"{paper}/{c.size}/{c.name}: {measured[c.name]}", file=sys.stderr)
     return rows
 
