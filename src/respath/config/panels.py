@@ -281,6 +281,8 @@ class Difference(Panel):
     """Training loss minus a baseline's, against steps: relative training loss."""
 
     kind: Literal["difference"]
+    x: Axis = Axis(label="steps")
+    y: Axis
     lines: tuple[RunLine, ...] = Field(min_length=1)
     baseline: RunRequest
     """What differs in each line's baseline; the rest is as in the line."""
@@ -295,6 +297,8 @@ class Crossing(Panel):
     """Step from which on a run's training loss stays above its baseline's, against sequence length, with a fit."""
 
     kind: Literal["crossing"]
+    x: Axis = Axis(label="sequence length (tokens)", scale="log")
+    y: Axis = Axis(label="critical point (steps)")
     contexts: tuple[int, ...] = Field(min_length=1)
     baseline: RunRequest
 
@@ -309,6 +313,8 @@ class Tokens(Panel):
     """Training loss against tokens, read at every tenth of the training, and the data saved at equal loss."""
 
     kind: Literal["tokens"]
+    x: Axis = Axis(label="tokens")
+    y: Axis = Axis(label="training loss (nats per token)")
     variants: tuple[str, ...] = Field(min_length=1)
     baseline: str
     saving: tuple[str, ...] = ()
@@ -327,13 +333,17 @@ class Sizes(Panel):
     """Validation loss against parameters, a quadratic in their logarithm, and the parameters saved at equal loss."""
 
     kind: Literal["sizes"]
+    x: Axis = Axis(label="parameters", scale="log")
+    y: Axis = Axis(label=LOSS)
     variants: tuple[str, ...] = Field(min_length=1)
     sizes: tuple[str, ...] = Field(min_length=1)
     baseline: str
     saving: tuple[str, ...] = ()
     """Variants whose saving (or extra cost) is told, the headline first."""
     printed_saving: PrintedCell | None = None
-    """The percentage that the paper prints, as a number without sign."""
+    """The percentage that the paper prints."""
+    direction: Literal["fewer", "more"] = "fewer"
+    """Is it told how many fewer parameters, or how many more, are needed?"""
     printed: Printed | None = None
 
     def wanted(self):

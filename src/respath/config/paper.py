@@ -232,22 +232,7 @@ class Curves(Document):
     reported: str | None = None
 
 
-class Scaling(Document):
-    """Validation loss of some variants against model size, and training loss against tokens at one size."""
-
-    kind: Literal["scaling"]
-    title: str
-    section: str
-    caption: str = ""
-    run: RunRequest = RunRequest()
-    variants: tuple[str, ...]
-    sizes: tuple[str, ...]
-    curve_size: str
-    baseline: str
-    reported: str | None = None
-
-
-Figure = Annotated[Curves | Scaling | Panels, Field(discriminator="kind")]
+Figure = Annotated[Curves | Panels, Field(discriminator="kind")]
 
 
 class Tables(Document):

@@ -9,9 +9,12 @@ import sys
 
 from respath.comparison.options import add_artifact_options, open_artifact
 from respath.comparison.results import Results
+from respath.config.panels import Panels
 from respath.config.project import Artifact, Project
 from respath.errors import OK, UserError, guard
 from respath.files import atomic_open, write_text
+from respath.reporting.panels.build import shown
+from respath.reporting.panels.data import Shown
 from respath.reporting.series import Series, series_of
 
 
@@ -22,20 +25,29 @@ def scale_line(project: Project) -> str:
     return f"Scale {project.scale.id}{warning}; {seeds}"
 
 
+def contents(project: Project, results: Results, artifact: Artifact) -> Series | Shown:
+    """What a figure shows, as data with ``notes`` and ``csv_text()``."""
+    read = shown if isinstance(artifact.definition, Panels) else series_of
+    return read(project, results, artifact)
+
+
 def render(project: Project, results: Results, artifact: Artifact) -> dict[str, bytes]:
     """The files of a figure by ending (csv, pdf, png)."""
-    return render_series(project, artifact, series_of(project, results, artifact))
+    return render_contents(project, artifact, contents(project, results, artifact))
 
 
-def render_series(project: Project, artifact: Artifact, series: Series) -> dict[str, bytes]:
-    """The same from points that were read already."""
+def render_contents(project: Project, artifact: Artifact, content: Series | Shown) -> dict[str, bytes]:
+    """The same from data that was read already."""
     # matplotlib stamps files with the time unless told another; set before it is imported.
     os.environ["SOURCE_DATE_EPOCH"] = "0"
-    from respath.reporting.drawing import draw, style
+    from respath.reporting import drawing
+    from respath.reporting.looks import style
+    from respath.reporting.panels import drawing as panel_drawing
 
-    files = {"csv": series.csv_text().encode()}
+    files = {"csv": content.csv_text().encode()}
     with style():
-        figure = draw(series, artifact.definition, scale_line(project))
+        draw = panel_drawing.draw if isinstance(content, Shown) else drawing.draw
+        figure = draw(content, artifact.definition, scale_line(project))
         for ending, metadata in (
             ("pdf", {"CreationDate": None, "Producer": None, "Creator": None}),
             ("png", {"Software": None}),
@@ -54,14 +66,14 @@ def main(arguments: list[str] | None = None) -> int:
     project, results, artifact, folder = open_artifact(parser.parse_args(arguments))
     if artifact.is_table:
         raise UserError(f"{artifact.target} is a table; use python -m respath.reporting.table")
-    series = series_of(project, results, artifact)
-    for ending, content in render_series(project, artifact, series).items():
+    found = contents(project, results, artifact)
+    for ending, content in render_contents(project, artifact, found).items():
         if ending == "csv":
             write_text(folder / f"{artifact.id}.csv", content.decode())
             continue
         with atomic_open(folder / f"{artifact.id}.{ending}") as stream:
             stream.write(content)
-    notes = " ".join(series.notes)
+    notes = " ".join(found.notes)
     print(f"{folder / artifact.id}.{{csv,pdf,png}}" + (f": {notes}" if notes else ""))
     return OK
 

@@ -7,13 +7,12 @@ import dataclasses
 import io
 from collections.abc import Sequence
 
-from respath.comparison.cells import load_printed
 from respath.comparison.curves import smooth
-from respath.comparison.readings import read_run
 from respath.comparison.results import Results
 from respath.comparison.statistics import mean, standard_error
-from respath.config.paper import Curves, RunRequest, Scaling
+from respath.config.paper import Curves
 from respath.config.project import Artifact, Project, Run
+from respath.config.request import RunRequest
 from respath.reporting.layout import fixed
 
 #: Width of the moving average over a curve, as a share of the whole training.
@@ -85,7 +84,7 @@ def series_of(project: Project, results: Results, artifact: Artifact) -> Series:
     definition = artifact.definition
     variants = project.folder(artifact.paper).variants
     builder = _Builder(project, results, artifact)
-    builder.curves(definition) if isinstance(definition, Curves) else builder.scaling(definition)
+    builder.curves(definition)
     order = list(variants)
     return Series(
         target=artifact.target,
@@ -108,7 +107,6 @@ class _Builder:
         self.points: list[Point] = []
         self.absent: dict[str, str] = {}
         self.further: list[str] = []
-        self.sources: dict[str, None] = {}
         self.window = ""
         self.units: dict[str, str] = {}
 
@@ -118,10 +116,7 @@ class _Builder:
         for name, reason in self.absent.items():
             by_reason.setdefault(reason, []).append(name)
         missing = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
-        sources = (
-            [f"Printed losses: {', '.join(self.sources)}, at the paper's own sizes."] if self.sources else []
-        )
-        return ([f"Not drawn: {'; '.join(missing)}."] if missing else []) + self.further + sources
+        return ([f"Not drawn: {'; '.join(missing)}."] if missing else []) + self.further
 
     def _runs(self, request: RunRequest) -> list[Run]:
         return list(self.project.runs_of(self.paper, request))
@@ -144,8 +139,6 @@ class _Builder:
     def _note_absent(self, name: str, reason: str, run: Run) -> None:
         seeds = self.project.seeds
         label = self.project.folder(self.paper).variants[name].label
-        sizes = getattr(self.artifact.definition, "sizes", ())
-        label = f"{label} {run.size}" if len(sizes) > 1 else label
         self.absent.setdefault(label if len(seeds) == 1 else f"{label} seed {run.seed}", reason)
 
     def _line(
@@ -195,53 +188,6 @@ class _Builder:
             self._line("difference", variant, size, paired)
         if not base:
             self.further.append("No differences: the baseline has no finished run.")
-
-    def scaling(self, definition: Scaling) -> None:
-        """Validation loss against size, the paper's printed losses apart, and training loss against tokens at one size."""
-        self.units = {
-            "size": "non-embedding parameters|nats per token",
-            "paper": "non-embedding parameters|nats per token",
-            "loss": "tokens|nats per token",
-        }
-        printed = load_printed(self.project, self.artifact)
-        for variant in definition.variants:
-            for size in definition.sizes:
-                request = self.project.request(definition.run, RunRequest(size=size, variant=variant))
-                self._size_point(variant, size, request)
-                if printed is not None and f"{size}-{variant}" in printed.rows:
-                    cell = printed.cell(f"{size}-{variant}", "mean")
-                    x = self._parameters(size, variant, "paper")
-                    if cell.value is not None and x is not None:
-                        self.points.append(Point("paper", variant, size, x, float(cell.value)))
-                        self.sources[cell.note or printed.title] = None
-            request = self.project.request(
-                definition.run, RunRequest(size=definition.curve_size, variant=variant)
-            )
-            self._line("loss", variant, definition.curve_size, self._curves_of(variant, request))
-
-    def _parameters(self, size: str, variant: str, scale: str) -> int | None:
-        account = self.results.account(self.paper, size, variant, scale)
-        return account["parameters"]["backbone"] if account else None
-
-    def _size_point(self, variant: str, size: str, request: RunRequest) -> None:
-        x = self._parameters(size, variant, "paper" if self.project.scale.id == "paper" else "scale")
-        if x is None:
-            note = (
-                f"No losses against size: {self.results.accounts_path(self.paper)} has no parameter counts."
-            )
-            self.further = [*dict.fromkeys([*self.further, note])]
-            return
-        values = []
-        for run in self._runs(request):
-            reading = read_run(self.results, run, "loss.mean")
-            if reading.state == "measured":
-                values.append(reading.value)
-            else:
-                self._note_absent(variant, "diverged" if reading.state == "diverged" else reading.reason, run)
-        if values:
-            self.points.append(
-                Point("size", variant, size, x, mean(values), standard_error(values), len(values))
-            )
 
 
 def human_tokens(tokens: float) -> tuple[float, str]:

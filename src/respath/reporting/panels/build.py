@@ -1,0 +1,36 @@
+"""From a figure's definition and whatever results exist to what it shows, panel by panel."""
+
+from __future__ import annotations
+
+import string
+
+from respath.comparison.results import Results
+from respath.config.project import Artifact, Project
+from respath.reporting.panels import layers, sizes, sweeps, training
+from respath.reporting.panels.data import Shown
+from respath.reporting.panels.reader import Reader
+
+#: Kind of panel -> what reads it.
+READERS = {
+    "sweep": sweeps.sweep,
+    "bars": sweeps.bars,
+    "layers": layers.layers,
+    "matrix": layers.matrix,
+    "positions": layers.positions,
+    "ranks": layers.ranks,
+    "checkpoints": layers.checkpoints,
+    "difference": training.difference,
+    "crossing": training.crossing,
+    "tokens": training.tokens,
+    "sizes": sizes.sizes,
+}
+
+
+def shown(project: Project, results: Results, artifact: Artifact) -> Shown:
+    """The panels of a figure with their values; what is missing is named in the notes."""
+    reader = Reader(project, results, artifact)
+    panels = []
+    for letter, panel in zip(string.ascii_uppercase, artifact.definition.panels, strict=False):
+        reader.panel = letter
+        panels.append(READERS[panel.kind](reader, letter, panel))
+    return Shown(artifact.target, tuple(panels), reader.notes())

@@ -1,0 +1,185 @@
+"""Drawing a figure of panels: where the panels stand, their legends, head and foot. One function per kind draws the axes."""
+
+from __future__ import annotations
+
+import math
+import string
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
+from matplotlib.textpath import TextPath
+
+from respath.config.panels import Panels
+from respath.reporting.looks import WIDTH, head_and_foot, wrapped
+from respath.reporting.panels import axes as kinds
+from respath.reporting.panels.data import Drawn, Shown
+
+#: Inches: the head, one line of the foot, one line of a legend, the length of a legend's sample, space between entries.
+_HEAD, _FOOT_LINE, _LEGEND_LINE, _SAMPLE, _GAP = 0.25, 0.125, 0.14, 0.34, 0.16
+_LEGEND_SIZE = 7.5
+#: Inches of a panel's width that its axis labels take.
+_LABELS = 0.65
+#: Share of a panel's width that printed values take.
+_PRINTED = 0.3
+
+Entry = tuple[Line2D, str]
+
+
+def draw(shown: Shown, definition: Panels, note: str) -> Figure:
+    """The figure; ``note`` (scale and seeds) stands above the panels. Call inside ``style()``."""
+    rows = definition.layout or (string.ascii_uppercase[: len(definition.panels)],)
+    foot = " ".join(shown.notes)
+    looks = {panel.letter: kinds.looks(panel) for panel in shown.panels}
+    entries = {p.letter: [] if p.is_empty else kinds.entries(p, looks[p.letter]) for p in shown.panels}
+    shared = _shared(entries)
+    legend_rows = _rows_of(shared, WIDTH - 0.2)[0] if shared else 0
+    head_height = _HEAD + legend_rows * _LEGEND_LINE + (0.04 if legend_rows else 0)
+    foot_height = _FOOT_LINE * len(wrapped(foot).splitlines()) + 0.06 if foot else 0.03
+    height = head_height + definition.height * len(rows) + foot_height
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure.get_layout_engine().set(
+        rect=(0, foot_height / height, 1, 1 - (head_height + foot_height) / height),
+        w_pad=0.05,
+        h_pad=0.05,
+        wspace=0.02,
+        hspace=0.02,
+    )
+    mosaic, widths = _mosaic(rows, {panel.letter for panel in shown.panels if _has_own_printed(panel)})
+    places = figure.subplot_mosaic(mosaic, empty_sentinel=".", width_ratios=widths)
+    for panel in shown.panels:
+        axes = places[panel.letter]
+        titled = "" if len(shown.panels) == 1 else f"{panel.letter.lower()}  "
+        own = [] if shared else entries[panel.letter]
+        width = WIDTH * _share(mosaic, widths, panel.letter) - _LABELS
+        rows_here, columns = _rows_of(own, width)
+        title = axes.set_title(
+            f"{titled}{panel.definition.title}",
+            pad=4 + (rows_here * _LEGEND_LINE * 72 + 2 if own else 0),
+            parse_math=False,
+        )
+        title.set_fontsize(9 if len(rows) < 3 else 8)
+        printed = places.get(panel.letter.lower())
+        if panel.is_empty:
+            kinds.empty(axes, panel.empty)
+        else:
+            kinds.DRAW[panel.definition.kind](axes, panel, looks[panel.letter])
+        if own:
+            _legend(axes, own, columns)
+        if printed is not None:
+            kinds.printed(printed, axes, panel, looks[panel.letter])
+    kinds.align(figure, places, shown)
+    if shared:
+        _shared_legend(figure, shared, 1 - _HEAD / height)
+    head_and_foot(figure, note, foot)
+    return figure
+
+
+def _has_own_printed(panel: Drawn) -> bool:
+    """Do printed values stand in axes of their own? (Beside bars they are numbers.)"""
+    return panel.definition.kind in ("sweep", "sizes") and bool(panel.of("printed"))
+
+
+def _mosaic(rows: tuple[str, ...], with_printed: set[str]) -> tuple[list[list[str]], list[float]]:
+    """The layout with equal neighbouring columns as one, and their widths.
+
+    Where printed values have axes of their own (in lower case), the last column of their panel is split for them.
+    """
+    columns: list[list[str]] = []
+    widths: list[float] = []
+    for column in (list(letters) for letters in zip(*rows, strict=True)):
+        if columns and column == columns[-1]:
+            widths[-1] += 1
+        else:
+            columns.append(column)
+            widths.append(1)
+    for letter in sorted(with_printed):
+        own = [index for index, column in enumerate(columns) if letter in column]
+        wide = sum(widths[index] for index in own)
+        last = own[-1]
+        taken = min(_PRINTED * wide, 0.9 * widths[last])
+        widths[last : last + 1] = [widths[last] - taken, taken]
+        beside = [letter.lower() if cell == letter else cell for cell in columns[last]]
+        columns.insert(last + 1, beside)
+    return [list(row) for row in zip(*columns, strict=True)], widths
+
+
+def _share(mosaic: list[list[str]], widths: list[float], letter: str) -> float:
+    """Share of the figure's width that a panel takes."""
+    row = next(row for row in mosaic if letter in row)
+    return sum(width for cell, width in zip(row, widths, strict=True) if cell == letter) / sum(widths)
+
+
+def _shared(entries: dict[str, list[Entry]]) -> list[Entry]:
+    """The legend of all panels where they agree, else none."""
+    filled = [found for found in entries.values() if found]
+    if len(filled) < 2 or len(filled) < sum(map(bool, entries.values())):
+        return []
+    described = [[(_described(sample), text) for sample, text in found] for found in filled]
+    return filled[0] if all(one == described[0] for one in described) else []
+
+
+def _described(sample: Line2D) -> tuple:
+    return (sample.get_color(), str(sample.get_linestyle()), sample.get_marker())
+
+
+def _width(text: str) -> float:
+    return TextPath((0, 0), text or " ", size=_LEGEND_SIZE, prop=FontProperties()).get_extents().x1 / 72
+
+
+def _rows_of(entries: list[Entry], width: float) -> tuple[int, int]:
+    """Rows and columns of a legend that fits into ``width`` inches; matplotlib fills columns from the top."""
+    if not entries:
+        return 0, 0
+    widths = [_SAMPLE + _width(text) for _, text in entries]
+    for columns in range(len(entries), 0, -1):
+        rows = math.ceil(len(entries) / columns)
+        taken = [max(widths[k : k + rows]) for k in range(0, len(widths), rows)]
+        if columns == 1 or sum(taken) + _GAP * len(taken) <= width:
+            return rows, columns
+    raise AssertionError("one column always fits")
+
+
+_LEGEND = {
+    "fontsize": _LEGEND_SIZE,
+    "frameon": False,
+    "handlelength": 2.4,
+    "handletextpad": 0.5,
+    "columnspacing": 1.1,
+    "labelspacing": 0.2,
+    "borderpad": 0.0,
+}
+
+
+def _legend(axes: Axes, entries: list[Entry], columns: int) -> None:
+    """Between title and axes, where no line can be under it."""
+    legend = axes.legend(
+        *zip(*entries, strict=True),
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        borderaxespad=0.3,
+        ncols=columns,
+        **_LEGEND,
+    )
+    _plain(legend)
+
+
+def _shared_legend(figure: Figure, entries: list[Entry], top: float) -> None:
+    legend = figure.legend(
+        *zip(*entries, strict=True),
+        loc="upper left",
+        bbox_to_anchor=(0.008, top),
+        borderaxespad=0.0,
+        ncols=_rows_of(entries, WIDTH - 0.2)[1],
+        **_LEGEND,
+    )
+    _plain(legend)
+    # Its place is reserved already.
+    legend.set_in_layout(False)
+
+
+def _plain(legend) -> None:
+    """Labels are data: a dollar in one is a dollar."""
+    for text in legend.get_texts():
+        text.set_parse_math(False)

@@ -1,0 +1,202 @@
+"""Reads results for panels: values per seed, and a record of what is missing and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from respath.comparison.cells import is_number
+from respath.comparison.readings import read_run
+from respath.comparison.results import Results
+from respath.comparison.statistics import mean, standard_error
+from respath.config.panels import Printed, PrintedCell
+from respath.config.project import Artifact, Project, Run
+from respath.config.reported import Reported, load_reported
+from respath.config.request import RunRequest
+from respath.reporting.panels.data import Line, Mark, Role
+
+#: Missing lines of a panel that the foot of the figure names before it only counts.
+_NAMED = 6
+
+BySeed = dict[int, float]
+Curve = dict[int, tuple[int, float]]
+
+
+class Reader:
+    """The results that one figure draws. ``absent`` collects what is not there, per panel, for the foot of the figure."""
+
+    def __init__(self, project: Project, results: Results, artifact: Artifact):
+        self.project, self.results, self.artifact = project, results, artifact
+        self.paper = artifact.paper
+        self.order = list(project.folder(self.paper).variants)
+        self.panel = ""
+        self.remarks: list[str] = []
+        #: Panel -> reason -> name -> seeds that are missing, and how many there should be.
+        self._absent: dict[str, dict[str, dict[str, tuple[set[int], int]]]] = {}
+        self._reported: dict[str, Reported] = {}
+
+    # --- runs --------------------------------------------------------------------------------------------------------
+
+    def request(self, *layers: RunRequest) -> RunRequest:
+        """Requests merged over the figure's."""
+        return self.project.request(self.artifact.definition.run, *layers)
+
+    def runs(self, request: RunRequest) -> list[Run]:
+        """The run of every seed."""
+        return list(self.project.runs_of(self.paper, request))
+
+    def label(self, request: RunRequest) -> str:
+        """Label of the variant."""
+        return self.project.folder(self.paper).variants[request.variant].label
+
+    def line(
+        self,
+        request: RunRequest,
+        marks: Sequence[Mark],
+        *,
+        label: str | None = None,
+        id: str | None = None,
+        role: Role = "ours",
+    ) -> Line:
+        """Marks in the look of a variant."""
+        variant = self.project.folder(self.paper).variants[request.variant]
+        return Line(
+            id=id or request.variant,
+            label=label or variant.label,
+            colour=variant.colour,
+            rank=self.order.index(request.variant),
+            marks=tuple(marks),
+            role=role,
+        )
+
+    # --- what is missing ---------------------------------------------------------------------------------------------
+
+    def miss(self, name: str, reason: str, seed: int, request: RunRequest) -> None:
+        """Remember that the panel at hand lacks a seed of a line."""
+        names = self._absent.setdefault(self.panel, {}).setdefault(reason, {})
+        names.setdefault(name, (set(), len(self.runs(request))))[0].add(seed)
+
+    def remark(self, text: str) -> None:
+        """A sentence for the foot of the figure, once."""
+        if text not in self.remarks:
+            self.remarks.append(text)
+
+    def notes(self) -> tuple[str, ...]:
+        """What is not drawn, panel by panel, and the remarks."""
+        missing = []
+        several = len(self.artifact.definition.panels) > 1
+        for panel, reasons in self._absent.items():
+            parts = []
+            for reason, names in reasons.items():
+                named = [_with_seeds(name, *seeds) for name, seeds in names.items()]
+                if len(named) > _NAMED:
+                    named = [*named[: _NAMED - 1], f"{len(named) - _NAMED + 1} more"]
+                parts.append(f"{', '.join(named)} ({reason})")
+            missing.append(f"{f'{panel}: ' if several else ''}{'; '.join(parts)}")
+        return ((f"Not drawn: {'. '.join(missing)}.",) if missing else ()) + tuple(self.remarks)
+
+    # --- values ------------------------------------------------------------------------------------------------------
+
+    def values(self, request: RunRequest, metric: str, name: str) -> BySeed:
+        """A metric of every seed that has it."""
+        found = {}
+        for run in self.runs(request):
+            reading = read_run(self.results, run, metric)
+            if reading.state == "measured" and is_number(reading.value) and math.isfinite(reading.value):
+                found[run.seed] = float(reading.value)
+            else:
+                self.miss(
+                    name, "diverged" if reading.state == "diverged" else reading.reason, run.seed, request
+                )
+        return found
+
+    def curves(self, request: RunRequest, name: str) -> dict[int, Curve]:
+        """seed -> step -> (tokens, loss) of the finished runs."""
+        found = {}
+        for run in self.runs(request):
+            record = self.results.train(run.id)
+            if record is None or record["status"] == "diverged":
+                self.miss(name, "not trained" if record is None else "diverged", run.seed, request)
+                continue
+            curve = record["curve"]
+            columns = zip(curve["step"], curve["tokens"], curve["loss"], strict=True)
+            found[run.seed] = {step: (tokens, loss) for step, tokens, loss in columns}
+        return found
+
+    def modules(self, request: RunRequest, module: str, name: str, untrained: bool = False) -> dict[int, Any]:
+        """seed -> scalars, series and arrays of one analysis module."""
+        found = {}
+        for run in self.runs(request):
+            data = self.results.untrained(run.id) if untrained else self.results.analysis(run.id)
+            if data is None:
+                trained = untrained or self.results.train(run.id) is not None
+                self.miss(name, "not analysed" if trained else "not trained", run.seed, request)
+            elif data.get("status") == "diverged":
+                self.miss(name, "diverged", run.seed, request)
+            elif module not in data["modules"]:
+                self.miss(name, f"analysed without {module}", run.seed, request)
+            else:
+                found[run.seed] = data["modules"][module]
+        return found
+
+    def series(self, request: RunRequest, path: str, name: str, untrained: bool = False) -> dict[int, list]:
+        """seed -> one series (or matrix, as a list of rows) of an analysis."""
+        module, _, series = path.partition(".")
+        found = {}
+        for seed, data in self.modules(request, module, name, untrained).items():
+            values = data.get("series", {}).get(series)
+            if values is None:
+                self.miss(name, data.get("reason") or f"has no {series}", seed, request)
+            else:
+                found[seed] = values
+        return found
+
+    # --- printed -----------------------------------------------------------------------------------------------------
+
+    def reported(self, name: str) -> Reported:
+        """A file of printed numbers, read once."""
+        if name not in self._reported:
+            folder = self.project.folder(self.paper).path / "reported"
+            self._reported[name] = load_reported(folder / f"{name}.yaml")
+        return self._reported[name]
+
+    def printed_cell(self, cell: PrintedCell | None) -> float | None:
+        """One printed number."""
+        return None if cell is None else self.reported(cell.reported).value(cell.row, cell.column)
+
+    def printed(self, printed: Printed | None, request: RunRequest) -> float | None:
+        """What the paper prints for a run; None where it prints nothing (or another recipe was asked for)."""
+        if printed is None or request.recipe:
+            return None
+        context = request.context or self.project.folder(self.paper).paper.recipe.context
+        row = printed.row.format(variant=request.variant, size=request.size, context=context)
+        for name in printed.reported:
+            document = self.reported(name)
+            if row in document.rows and printed.column in document.columns:
+                value = document.value(row, printed.column)
+                if is_number(value):
+                    return float(value)
+        return None
+
+
+def _with_seeds(name: str, seeds: set[int], of: int) -> str:
+    if len(seeds) == of:
+        return name
+    return f"{name} seed{'s' * (len(seeds) > 1)} {', '.join(map(str, sorted(seeds)))}"
+
+
+def averaged(
+    x: float | None, by_seed: Mapping[int, float], reference: Mapping[int, float] | None = None
+) -> Mark:
+    """Mean over seeds, and over the seeds that both have, the difference from a reference."""
+    values = list(by_seed.values())
+    paired = [value - reference[seed] for seed, value in by_seed.items() if reference and seed in reference]
+    return Mark(
+        x=x,
+        value=mean(values),
+        stderr=standard_error(values),
+        seeds=len(values),
+        difference=mean(paired) if paired else None,
+        difference_stderr=standard_error(paired),
+    )

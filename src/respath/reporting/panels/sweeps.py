@@ -1,0 +1,65 @@
+"""Panels of a metric: against a number that runs differ in, or of several runs side by side."""
+
+from __future__ import annotations
+
+from respath.config.panels import Bars, Sweep
+from respath.reporting.panels.data import Drawn, Line, Mark
+from respath.reporting.panels.reader import BySeed, Reader, averaged
+
+
+def _reference(reader: Reader, panel: Sweep | Bars) -> tuple[BySeed, list[Line]]:
+    """Values of the panel's reference run, and its horizontal lines: ours, and the printed one."""
+    if panel.reference is None:
+        return {}, []
+    request = reader.request(panel.run, panel.reference)
+    values = reader.values(request, panel.metric, reader.label(request))
+    lines = [reader.line(request, [averaged(None, values)] if values else [], role="reference")]
+    printed = reader.printed(panel.printed, request)
+    if printed is not None:
+        lines.append(reader.line(request, [Mark(None, printed, note="printed")], role="reference"))
+    return values, lines
+
+
+def sweep(reader: Reader, letter: str, panel: Sweep) -> Drawn:
+    """Every line with its points from left to right; printed values as lines of their own."""
+    reference, extra = _reference(reader, panel)
+    lines, printed_lines = [], []
+    for line in panel.lines:
+        marks, printed_marks = [], []
+        first = reader.request(panel.run, line.run, line.points[0].run)
+        label = line.label or reader.label(first)
+        for point in sorted(line.points, key=lambda point: point.x):
+            request = reader.request(panel.run, line.run, point.run)
+            # A line of one point is its label; of several, the point is told by its place.
+            name = label if len(line.points) == 1 else f"{label} at {point.x:g}"
+            values = reader.values(request, panel.metric, name)
+            if values:
+                marks.append(averaged(point.x, values, reference))
+            printed = reader.printed(panel.printed, request)
+            if printed is not None:
+                printed_marks.append(Mark(point.x, printed))
+        lines.append(reader.line(first, marks, label=label, id=_id(label)))
+        printed_lines.append(reader.line(first, printed_marks, label=label, id=_id(label), role="printed"))
+    return Drawn(letter, panel, tuple(lines + printed_lines + extra))
+
+
+def bars(reader: Reader, letter: str, panel: Bars) -> Drawn:
+    """One mark per bar at its place, counted from 0, with its paired difference from the reference."""
+    reference, extra = _reference(reader, panel)
+    lines, printed_lines = [], []
+    for place, bar in enumerate(panel.bars):
+        request = reader.request(panel.run, bar.run)
+        values = reader.values(request, panel.metric, bar.label)
+        marks = [averaged(float(place), values, reference)] if values else []
+        lines.append(reader.line(request, marks, label=bar.label))
+        printed = reader.printed(panel.printed, request)
+        if printed is not None:
+            mark = Mark(float(place), printed)
+            printed_lines.append(reader.line(request, [mark], label=bar.label, role="printed"))
+    places = tuple((bar.label, bar.group) for bar in panel.bars)
+    return Drawn(letter, panel, tuple(lines + printed_lines + extra), places=places)
+
+
+def _id(label: str) -> str:
+    """A label as an id for the CSV."""
+    return "-".join("".join(c if c.isalnum() or c == "." else " " for c in label.lower()).split())

@@ -1,0 +1,172 @@
+"""Panels of training curves: relative loss, the point where a baseline overtakes, and loss against tokens."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from respath.comparison.curves import (
+    CriticalPoint,
+    critical_point,
+    data_saving,
+    relative_loss,
+    smooth,
+    smoothing_steps,
+)
+from respath.config.panels import Crossing, Difference, Tokens
+from respath.config.request import RunRequest
+from respath.reporting.panels.data import Drawn, Line, Mark
+from respath.reporting.panels.reader import Curve, Reader, averaged
+from respath.reporting.panels.savings import Saved, saving_texts
+
+#: A curve of losses at so many places of a training: the paper evaluates every 2B of 20B tokens.
+READINGS = 10
+#: Share of a training whose losses are averaged at each of them.
+_WINDOW = 0.05
+#: Observed crossings that an exponential must be fitted to.
+_FEWEST = 3
+
+EXTRAPOLATED = "extrapolated"
+
+
+def _losses(curve: Curve) -> dict[int, float]:
+    return {step: loss for step, (_, loss) in curve.items()}
+
+
+def _steps_of(reader: Reader, request: RunRequest) -> int:
+    return reader.runs(request)[0].spec.recipe.steps
+
+
+def _relative(
+    reader: Reader, request: RunRequest, baseline: RunRequest, label: str
+) -> dict[int, tuple[list[int], list[float]]]:
+    """seed -> steps and smoothed difference from the baseline."""
+    total = _steps_of(reader, request)
+    curves = reader.curves(request, label)
+    base_label = reader.label(baseline)
+    context = "" if baseline.context is None else f" at {baseline.context:,}"
+    base = reader.curves(baseline, f"{base_label}{context}")
+    found = {}
+    for seed, curve in curves.items():
+        if seed in base:
+            steps, difference = relative_loss(_losses(curve), _losses(base[seed]), total)
+            if steps:
+                found[seed] = (steps, difference)
+    return found
+
+
+def difference(reader: Reader, letter: str, panel: Difference) -> Drawn:
+    """One line per run: mean over paired seeds of the smoothed difference, on the steps that all of them have."""
+    lines = []
+    window = 1
+    for line in panel.lines:
+        request = reader.request(panel.run, line.run)
+        baseline = reader.request(panel.run, line.run, panel.baseline)
+        label = line.label or reader.label(request)
+        by_seed = _relative(reader, request, baseline, label)
+        window = max(window, smoothing_steps(_steps_of(reader, request)))
+        at = [dict(zip(*found, strict=True)) for found in by_seed.values()]
+        common = sorted(set.intersection(*(set(one) for one in at))) if at else []
+        seeds = list(by_seed)
+        marks = [
+            averaged(float(step), {seed: one[step] for seed, one in zip(seeds, at, strict=True)})
+            for step in common
+        ]
+        id = request.variant if request.context is None else f"{request.variant}-T{request.context}"
+        lines.append(reader.line(request, marks, label=label, id=id))
+    average = f", moving average over {window:,}" if window > 1 else ""
+    return Drawn(letter, panel, tuple(lines), x_label=f"steps{average}")
+
+
+def crossing(reader: Reader, letter: str, panel: Crossing) -> Drawn:
+    """One mark per length, observed or extrapolated, and an exponential through the observed ones."""
+    marks, no_crossing = [], []
+    request = None
+    for context in panel.contexts:
+        request = reader.request(panel.run, RunRequest(context=context))
+        baseline = reader.request(panel.run, RunRequest(context=context), panel.baseline)
+        label = f"{reader.label(request)} at {context:,}"
+        total = _steps_of(reader, request)
+        length = float(reader.runs(request)[0].spec.recipe.context)
+        points: dict[int, CriticalPoint] = {}
+        by_seed = _relative(reader, request, baseline, label)
+        for seed, (steps, values) in by_seed.items():
+            point = critical_point(steps, values, total)
+            if point is not None:
+                points[seed] = point
+        if by_seed and len(points) < len(by_seed):
+            no_crossing.append(f"{length:,.0f}")
+        if points:
+            observed = all(point.observed for point in points.values())
+            mark = averaged(length, {seed: point.step for seed, point in points.items()})
+            marks.append(
+                Mark(mark.x, mark.value, mark.stderr, mark.seeds, note="" if observed else EXTRAPOLATED)
+            )
+    if no_crossing:
+        reader.remark(
+            f"No crossing within the run or in sight of its end at length {', '.join(no_crossing)}."
+        )
+    line = reader.line(request, marks)
+    return Drawn(
+        letter,
+        panel,
+        (line, *exponential(line)),
+        texts=("hollow: extrapolated, not observed",) if any(m.note for m in marks) else (),
+        empty="no crossing observed or in sight" if no_crossing else "no finished run",
+    )
+
+
+def exponential(line: Line) -> list[Line]:
+    """a exp(b x) through a line's observed marks, by least squares of the logarithm; nothing for too few of them."""
+    observed = [mark for mark in line.marks if not mark.note and mark.value > 0]
+    if len(observed) < _FEWEST:
+        return []
+    x = np.array([mark.x for mark in observed])
+    slope, intercept = np.polyfit(x, np.log([mark.value for mark in observed]), 1)
+    ends = [mark.x for mark in line.marks]
+    grid = np.geomspace(min(ends), max(ends), 60)
+    marks = tuple(Mark(float(t), math.exp(intercept + slope * t), seeds=len(observed)) for t in grid)
+    label = f"{math.exp(intercept):.4g} exp({slope:.3g} T)"
+    return [Line(f"{line.id}.fit", label, line.colour, line.rank, marks, "fit")]
+
+
+def tokens(reader: Reader, letter: str, panel: Tokens) -> Drawn:
+    """Training loss of every variant at ten places, and how much less data the variants need."""
+    lines = []
+    for variant in panel.variants:
+        request = reader.request(panel.run, RunRequest(variant=variant))
+        curves = reader.curves(request, reader.label(request))
+        lines.append(reader.line(request, _readings(curves, _steps_of(reader, request))))
+    baseline = reader.request(panel.run, RunRequest(variant=panel.baseline))
+    saved = {}
+    for variant in panel.saving:
+        left = reader.request(panel.run, RunRequest(variant=variant))
+        readings = [
+            data_saving(reader.project, reader.results, reader.paper, left, baseline, seed)
+            for seed in sorted({run.seed for run in reader.runs(left)})
+        ]
+        saved[reader.label(left)] = Saved([r.value for r in readings if r.state == "measured"])
+    printed = reader.printed_cell(panel.printed_saving)
+    return Drawn(letter, panel, tuple(lines), texts=saving_texts("tokens", "fewer", saved, printed))
+
+
+def _readings(curves: dict[int, Curve], total: int) -> list[Mark]:
+    """Mean over seeds of the smoothed loss at every tenth of the training, against tokens."""
+    if not curves:
+        return []
+    steps = sorted(set.intersection(*(set(curve) for curve in curves.values())))
+    if not steps:
+        return []
+    width = max(1, round(len(steps) * _WINDOW))
+    smoothed = {seed: smooth([curve[step][1] for step in steps], width) for seed, curve in curves.items()}
+    tokens = next(iter(curves.values()))
+    marks = []
+    for index in dict.fromkeys(_nearest(steps, total * k / READINGS) for k in range(1, READINGS + 1)):
+        values = {seed: float(losses[index]) for seed, losses in smoothed.items()}
+        marks.append(averaged(float(tokens[steps[index]][0]), values))
+    return marks
+
+
+def _nearest(steps: list[int], wanted: float) -> int:
+    return min(range(len(steps)), key=lambda index: abs(steps[index] - wanted))
