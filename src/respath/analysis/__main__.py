@@ -44,7 +44,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--modules", required=True, help="names with commas between them")
     made.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     made.add_argument("--out", type=Path, required=True, help="analysis.json")
-    made.add_argument("--arrays", type=Path, help="NumPy archive of the arrays (default: beside --out)")
+    made.add_argument(
+        "--arrays", type=Path, help="NumPy archive of the arrays (default: --out with the ending .npz)"
+    )
     made.add_argument("--debug", action="store_true", help="show tracebacks")
     return made
 
@@ -98,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
         content, found = analyse_trained(
             given.train, given.tokens, given.checkpoints, given.sequences, modules, given.context, device
         )
-    write(given.out, given.arrays or given.out.with_name("arrays.npz"), content, found)
+    write(given.out, given.arrays or given.out.with_suffix(".npz"), content, found)
     for name, entry in content["modules"].items():
         numbers = ", ".join(
             f"{key} {'none' if value is None else format(value, '.4g')}"
