@@ -15,8 +15,9 @@ from respath.config.model import identity
 from respath.config.project import Project
 from respath.config.run import sample_id, tokenizer_id, tokens_id
 from respath.data.catalogue import source_ids
-from respath.errors import UserError
+from respath.errors import UserError, did_you_mean
 from respath.files import canonical_json
+from snakemake.exceptions import WorkflowError
 
 
 def tell(text):
@@ -32,6 +33,15 @@ def or_leave(function, *arguments):
         for line in error.lines:
             tell(f"error: {line}")
         sys.exit(error.exit_code)
+
+
+class Planned(dict):
+    """The runs of this scale by id. They are too many for a wildcard pattern, which every rule would compile again."""
+
+    def __missing__(self, run):
+        raise WorkflowError(
+            f"{run} is no run of scale {SCALE} and papers {', '.join(PAPERS)}{did_you_mean(run, self)}"
+        )
 
 
 def read_project():
@@ -57,12 +67,17 @@ jobs.export_environment(Path(workflow.basedir))
 PROJECT = or_leave(read_project)
 SCALE = PROJECT.config.scale
 PAPERS = list(PROJECT.folders)
-RUNS = PROJECT.all_runs()
+RUNS = Planned(PROJECT.all_runs())
 #: Few cores train the runs in this order.
 PRIORITY = {run: len(RUNS) - rank for rank, run in enumerate(RUNS)}
 DATA = PROJECT.data_sets()
-SAMPLES = {sample_id(data.sample): data.sample for data in DATA.values()}
-TOKENIZERS = {tokenizer_id(data): data for data in DATA.values()}
+#: Ids and specs of what each token store is made of, computed once and not once a shard.
+STORE_OF = {paper: tokens_id(PROJECT.data_of(paper)) for paper in PAPERS}
+SAMPLE_OF = {tokens: sample_id(data.sample) for tokens, data in DATA.items()}
+TOKENIZER_OF = {tokens: tokenizer_id(data) for tokens, data in DATA.items()}
+SAMPLES = {SAMPLE_OF[tokens]: data.sample for tokens, data in DATA.items()}
+TOKENIZERS = {TOKENIZER_OF[tokens]: data for tokens, data in DATA.items()}
+DATA_SPECS = {tokens: canonical_json(identity(data)) for tokens, data in DATA.items()}
 CORPORA = {data.sample.corpus.name: data.sample.corpus for data in DATA.values()}
 SOURCES = {name: source_ids(c.profile) if c.kind == "embedded" else ["files"] for name, c in CORPORA.items()}
 DOMAINS = sorted({domain for sample in SAMPLES.values() for domain in sample.domains})
@@ -92,7 +107,7 @@ def either(names):
 
 
 wildcard_constraints:
-    run=either(RUNS),
+    run=r"[^/]+-s\d+-[0-9a-f]{8}",
     untrained=either(UNTRAINED),
     tokens=either(DATA),
     sample=either(SAMPLES),
@@ -126,12 +141,12 @@ def fingerprint(paper, *folders, scales=("paper", SCALE)):
 
 def manifest_of(run):
     """Token manifest that a run trains on."""
-    return f"results/tokens/{tokens_id(RUNS[run].spec.data)}/manifest.json"
+    return f"results/tokens/{STORE_OF[RUNS[run].paper]}/manifest.json"
 
 
 def tokenizer_of(run):
     """Tokenizer that a run's tokens were made with."""
-    return f"results/tokenizers/{tokenizer_id(RUNS[run].spec.data)}/tokenizer.json"
+    return f"results/tokenizers/{TOKENIZER_OF[STORE_OF[RUNS[run].paper]]}/tokenizer.json"
 
 
 def sources_of(sample):
@@ -176,7 +191,7 @@ def analyses_for_claims(paper):
 
 def untrained_manifest(run):
     """Token manifest whose sequences an untrained run is looked at on."""
-    return f"results/tokens/{tokens_id(UNTRAINED[run][0].spec.data)}/manifest.json"
+    return f"results/tokens/{STORE_OF[UNTRAINED[run][0].paper]}/manifest.json"
 
 
 def results_of(artifact):
@@ -188,7 +203,7 @@ def results_of(artifact):
     if "kv" in metrics:
         files.append(f"results/kv/{artifact.paper}.json")
     if "sample" in metrics:
-        files.append(f"results/tokens/{tokens_id(PROJECT.data_of(artifact.paper))}/manifest.json")
+        files.append(f"results/tokens/{STORE_OF[artifact.paper]}/manifest.json")
     files += [f"results/analyses/{run}/untrained.json" for run in PROJECT.untrained_of(artifact)]
     if PROJECT.config.missing == "allow":
         return files

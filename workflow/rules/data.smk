@@ -83,8 +83,8 @@ rule tokenizer:
 rule tokenize:
     "Encode one shard of one domain up to its token quota."
     input:
-        sample=lambda w: ancient(f"results/samples/{sample_id(DATA[w.tokens].sample)}/sample.json"),
-        tokenizer=lambda w: ancient(f"results/tokenizers/{tokenizer_id(DATA[w.tokens])}/tokenizer.json"),
+        sample=lambda w: ancient(f"results/samples/{SAMPLE_OF[w.tokens]}/sample.json"),
+        tokenizer=lambda w: ancient(f"results/tokenizers/{TOKENIZER_OF[w.tokens]}/tokenizer.json"),
     output:
         json="results/tokens/{tokens}/{split}/{domain}.{shard}.json",
         bin="results/tokens/{tokens}/{split}/{domain}.{shard}.bin",
@@ -98,7 +98,7 @@ rule tokenize:
         mem_mb=2000,
         runtime=240,
     params:
-        spec=lambda w: canonical_json(identity(DATA[w.tokens])),
+        spec=lambda w: DATA_SPECS[w.tokens],
         shard=lambda w: int(w.shard),
     shell:
         "RAYON_NUM_THREADS={threads} python -m respath.data.tokenize --spec {params.spec:q} --sample {input.sample:q}"
@@ -110,9 +110,9 @@ rule manifest:
     "Counts and hashes of every shard: the only input of training."
     input:
         shards=lambda w: ancient(shards_of(w.tokens)),
-        sample=lambda w: ancient(f"results/samples/{sample_id(DATA[w.tokens].sample)}/sample.json"),
-        tokenizer=lambda w: ancient(f"results/tokenizers/{tokenizer_id(DATA[w.tokens])}/tokenizer.json"),
-        sources=lambda w: ancient(sources_of(sample_id(DATA[w.tokens].sample))),
+        sample=lambda w: ancient(f"results/samples/{SAMPLE_OF[w.tokens]}/sample.json"),
+        tokenizer=lambda w: ancient(f"results/tokenizers/{TOKENIZER_OF[w.tokens]}/tokenizer.json"),
+        sources=lambda w: ancient(sources_of(SAMPLE_OF[w.tokens])),
     output:
         "results/tokens/{tokens}/manifest.json",
     log:
@@ -123,7 +123,7 @@ rule manifest:
         mem_mb=2000,
         runtime=60,
     params:
-        spec=lambda w: canonical_json(identity(DATA[w.tokens])),
+        spec=lambda w: DATA_SPECS[w.tokens],
     shell:
         "python -m respath.data.manifest --spec {params.spec:q} --shards {input.shards:q} --sample {input.sample:q}"
         " --tokenizer {input.tokenizer:q} --sources {input.sources:q} --out {output:q} > {log:q} 2>&1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ def _sides(claim: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from ((metric.split(".")[1], test[side]) for side in ("left", "right") if test.get(side))
 
 
+@functools.cache
 def claimed_analyses(project: Project, paper: str) -> dict[str, tuple[Run, set[str]]]:
     """Run id -> run and modules, for all seeds of the runs that the claims compare.
 
