@@ -10,8 +10,9 @@ import pytest
 from respath.cli import amount, main
 from respath.comparison.diff import compare
 from respath.comparison.results import Results
-from respath.config.documents import load_dials
+from respath.config.documents import check, load_dials
 from respath.config.model import identity
+from respath.config.paper import UserConfig
 from respath.config.project import Project
 from respath.errors import UserError, explain_os_error
 from respath.files import write_json
@@ -118,6 +119,15 @@ def test_a_result_without_what_it_is_for_is_named(tmp_path, kind, name, absent):
     write_json(tmp_path / name.format(run=run), {"schema": 1, "kind": kind, "run": run})
     said = problems(compare, project, Results(project, tmp_path))
     assert name.format(run=run) in said and absent in said and "delete it" in said
+
+
+@pytest.mark.parametrize("value", [0, -4, True, 2.5, "big", None])
+def test_a_micro_batch_that_is_none_is_named_by_its_key(value):
+    said = problems(check, UserConfig, {"runtime": {"micro_batch": value}}, "config.yaml")
+    assert (
+        said
+        == f"config.yaml: runtime.micro_batch: {value!r} is neither auto nor a number of sequences, 1 or more"
+    )
 
 
 def test_a_full_disk_names_what_to_set_instead_where_something_can_be_set():

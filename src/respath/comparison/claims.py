@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from respath.accounting import account
 from respath.analysis.catalogue import CATALOGUE, is_ratio, unknown_metric
 from respath.comparison.cells import is_number
 from respath.comparison.curves import critical_step, data_saving, early_loss, parameter_saving
-from respath.comparison.readings import Reading, missing, read_exact, read_run
+from respath.comparison.readings import Reading, dig, missing, read_exact, read_run
 from respath.comparison.results import Results
 from respath.comparison.statistics import CONFIDENCE, POWER, Interval, t_interval
 from respath.config.documents import Collector, Document, check, load_yaml
@@ -220,6 +221,10 @@ def load_claims(project: Project, paper: str) -> tuple[Claim, ...]:
                 collect.lines.append(f"{path}: {claim.id}.metric: {problem}")
             elif is_ratio(test.metric) and test.right is None:
                 collect.lines.append(f"{path}: {claim.id}.right: is missing; {test.metric} compares two runs")
+        for metric, side in {test.metric: test.left for test in claim.tests}.items():
+            problem = project.unknown_metric(paper, metric) or _unknown_quantity(project, paper, metric, side)
+            if problem:
+                collect.lines.append(f"{path}: {claim.id}.metric: {problem}")
         for scale in claim.judged_at:
             if scale not in project.scales:
                 collect.lines.append(
@@ -227,6 +232,24 @@ def load_claims(project: Project, paper: str) -> tuple[Claim, ...]:
                 )
     collect.finish()
     return tuple(claims)
+
+
+def _unknown_quantity(project: Project, paper: str, metric: str, side: Side) -> str:
+    """Why a quantity of the paper's own shapes does not exist; empty when it does, or when its model does not (yet)."""
+    kind, _, name = metric.partition(".")
+    if kind not in _EXACT:
+        return ""
+    request = side.request(side.sizes[0] if side.sizes else None)
+    try:
+        if kind == "spec":
+            data = project.view_of(project.resolve(paper, request, seed=0, scale="paper"))
+        else:
+            data = account(project.model_of(paper, request.size, request.variant, "paper")).to_json()
+    except UserError:
+        return ""
+    path = f"{_EXACT[kind]}.{name}".partition(".")[2]
+    _, unknown = dig(data, path)
+    return f"{metric!r} does not exist{unknown}" if unknown else ""
 
 
 # --- verdicts ------------------------------------------------------------------------------------------------------

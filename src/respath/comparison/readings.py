@@ -45,7 +45,7 @@ def missing(reason: str) -> Reading:
     return Reading(state="not run", reason=reason)
 
 
-def _dig(data: Any, path: str) -> tuple[Any, str]:
+def dig(data: Any, path: str) -> tuple[Any, str]:
     """Follow a dotted path; the value, and the names known where the path broke off (empty when it did not)."""
     for part in path.split("."):
         if not isinstance(data, Mapping):
@@ -69,7 +69,7 @@ def read_run(results: Results, run: Run, metric: str) -> Reading:
     if kind == "train":
         if train is None:
             return missing("not trained")
-        value, unknown = _dig(train, path)
+        value, unknown = dig(train, path)
         if unknown:
             return missing(f"{results.path('runs', run.id, 'train.json')} has no {path}{unknown}")
         if train.get("status") == "diverged" and path.startswith("loss"):
@@ -173,7 +173,7 @@ def read_exact(
         data = results.account(paper, request.size, request.variant, "paper" if scale == "paper" else "scale")
         if data is None:
             return missing(f"{results.accounts_path(paper)} has no {where}")
-    value, unknown = _dig(data, path)
+    value, unknown = dig(data, path)
     if unknown:
         raise UserError(f"papers/{paper}/tables.yaml: metric {metric!r} of {where}: unknown{unknown}")
     return Reading(value=value)

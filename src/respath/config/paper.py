@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -13,6 +13,26 @@ from respath.config.panels import Panels
 from respath.config.request import Overrides, RunRequest
 from respath.config.run import Corpus, Muon, ParameterGroup, Precision, Tokenizer
 from respath.config.runtime import Runtime
+
+
+def _names(mapping: dict[str, Any]) -> dict[str, Any]:
+    """Names that become parts of paths and of ``paper/size/variant``."""
+    for name in mapping:
+        if "/" in name or not name.isprintable() or name != name.strip() or not name:
+            raise ValueError(
+                f"{name!r} cannot be a name: it becomes a part of folder names, so no slash, no line break, no space at its ends"
+            )
+    return mapping
+
+
+def _targets(mapping: dict[str, Any]) -> dict[str, Any]:
+    """Names of Snakemake targets and of their files."""
+    for name in mapping:
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+            raise ValueError(
+                f"{name!r} cannot name a target; use letters, digits, _ and - (the title may be anything)"
+            )
+    return mapping
 
 
 class Size(Document):
@@ -139,6 +159,8 @@ class Paper(Document):
     accounting: AccountingDefaults
     evaluation: Evaluation
 
+    _names = field_validator("sizes")(_names)
+
 
 class Variant(Document):
     """One entry of variants.yaml: overrides of the model and recipe; title, label and colour are for people only."""
@@ -240,17 +262,23 @@ class Tables(Document):
 
     tables: dict[str, Table]
 
+    _targets = field_validator("tables")(_targets)
+
 
 class Figures(Document):
     """papers/<id>/figures.yaml."""
 
     figures: dict[str, Figure]
 
+    _targets = field_validator("figures")(_targets)
+
 
 class Variants(Document):
     """papers/<id>/variants.yaml."""
 
     variants: dict[str, Variant]
+
+    _names = field_validator("variants")(_names)
 
 
 class Corpora(Document):

@@ -12,6 +12,7 @@ from typing import Any
 
 from respath.config import paper as documents
 from respath.config.documents import Collector, check, load_dials, load_yaml
+from respath.config.metrics import unknown_run_metric
 from respath.config.model import ModelSpec
 from respath.config.panels import Panels
 from respath.config.paper import (
@@ -294,6 +295,9 @@ class Project:
                         line if line.startswith("papers/") else f"{where}.{key}: {line}"
                         for line in error.lines
                     ]
+            for metric in dict.fromkeys(metric for metric, _ in self.measured(artifact)):
+                if problem := self.unknown_metric(artifact.paper, metric):
+                    collect.lines.append(f"{where}: metric {problem}")
         for paper, folder in folders.items():
             # A variant that no table uses is still checked, on the first size that fits it.
             for name in folder.variants:
@@ -559,6 +563,16 @@ class Project:
         if artifact.target not in self._measured:
             self._measured[artifact.target] = list(self._readings(artifact))
         return self._measured[artifact.target]
+
+    def unknown_metric(self, paper: str, metric: str) -> str:
+        """Why no run of a paper can have this loss, accuracy or training metric; empty when one can."""
+        folder = self.folder(paper).paper
+        mixes = [folder.data.domains]
+        for scale in self.scales.values():
+            if (changes := scale.papers.get(paper)) and changes.data.domains:
+                mixes.append(changes.data.domains)
+        domains = dict.fromkeys(domain for mix in mixes for domain in mix)
+        return unknown_run_metric(metric, domains, folder.evaluation.tasks)
 
     def _readings(self, artifact: Artifact) -> Iterator[tuple[str, RunRequest]]:
         definition = artifact.definition

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from respath.config.documents import Document
 
@@ -40,8 +40,10 @@ class Runtime(Document):
     log_every: int | None = Field(None, ge=1)
     """Steps between lines of the log; null: about fifty lines per run."""
 
-    @model_validator(mode="after")
-    def _positive(self):
-        if self.micro_batch != "auto" and self.micro_batch < 1:
-            raise ValueError(f"micro_batch {self.micro_batch} must be auto or at least 1")
-        return self
+    @field_validator("micro_batch", mode="before")
+    @classmethod
+    def _some_rows(cls, value: Any) -> Any:
+        # Before the union, whose two members would each complain under a name of pydantic's.
+        if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+            return value
+        raise ValueError(f"{value!r} is neither auto nor a number of sequences, 1 or more")
