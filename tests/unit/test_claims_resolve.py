@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from respath.comparison.claims import load_claims
 from respath.config.project import Project
 from respath.errors import UserError
 
@@ -95,3 +96,27 @@ def test_the_gpt2_baseline_has_the_size_that_its_script_is_named_after():
 def test_every_resformer_variant_fits_its_82m_model_at_every_scale(scale):
     for variant in PROJECT.folder("resformer").variants:
         PROJECT.model_of("resformer", "82M", variant, scale)
+
+
+def sides(claim):
+    """Every run that the tests of a claim compare, one request per size."""
+    for test in claim.tests:
+        for side in (test.left, test.right):
+            if side is not None:
+                yield test.metric, [side.request(size) for size in side.sizes or (side.size,)]
+
+
+@pytest.mark.parametrize("scale", ["mini", "paper"])
+def test_every_run_that_a_claim_compares_is_trained_for_some_target(scale):
+    project = Project(PROJECT.root, {"scale": scale, "papers": ["resformer"]})
+    trained = set(project.all_runs())
+    absent = {
+        f"{claim.id}: {run.id}"
+        for claim in load_claims(project, "resformer")
+        if claim.needs_seeds and scale in claim.judged_at
+        for _, requests in sides(claim)
+        for request in requests
+        for run in project.runs_of("resformer", request)
+        if run.id not in trained
+    }
+    assert not absent

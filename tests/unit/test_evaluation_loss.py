@@ -179,3 +179,16 @@ def test_a_file_that_is_no_training_result_is_refused(trained, tmp_path):
     write_json(tmp_path / "other.json", {"kind": "loss"})
     with pytest.raises(UserError, match="not the result of a training"):
         loss.evaluate(tmp_path / "other.json", manifest, checkpoints, sequences=1)
+
+
+def test_a_second_length_is_scored_beside_the_own_one(trained, tmp_path):
+    train, manifest, checkpoints, _ = trained
+    arguments = ["--train", train, "--tokens", manifest, "--checkpoints", checkpoints, "--sequences", 2]
+    arguments += ["--common-context", 16, "--device", "cpu", "--out", tmp_path / "loss.json"]
+    assert loss.main(list(map(str, arguments))) == 0
+    both = read_json(tmp_path / "loss.json")
+    own, short = (loss.evaluate(train, manifest, checkpoints, 2, context) for context in (None, 16))
+    assert (both["mean_loss"], both["context"]) == (own["mean_loss"], CONTEXT)
+    assert both["common"] == {
+        key: short[key] for key in ("context", "domains", "mean_loss", "mean_bits_per_byte")
+    }

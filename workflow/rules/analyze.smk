@@ -13,6 +13,7 @@ rule analyze:
         "logs/analyze/{run}.log",
     benchmark:
         "benchmarks/analyze/{run}.jsonl"
+    priority: len(RUNS) + 1
     conda:
         "../../envs/evaluate.yaml"
     threads: THREADS

@@ -149,6 +149,12 @@ def tokenizer_of(run):
     return f"results/tokenizers/{TOKENIZER_OF[STORE_OF[RUNS[run].paper]]}/tokenizer.json"
 
 
+def common_length(run):
+    """Option for a second length at which a run is scored, for runs of longer training sequences."""
+    context = PROJECT.common_context_of(RUNS[run])
+    return "" if context is None else f"--common-context {context}"
+
+
 def sources_of(sample):
     """source.json of every source of a sample's corpus."""
     name = SAMPLES[sample].corpus.name

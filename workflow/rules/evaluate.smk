@@ -43,9 +43,10 @@ rule evaluate_loss:
         checkpoints=CHECKPOINTS,
     params:
         sequences=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).loss_sequences,
+        common=lambda w: common_length(w.run),
     shell:
         "python -m respath.evaluation.loss --train {input.train:q} --tokens {input.tokens:q}"
-        " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --sequences {params.sequences}"
+        " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --sequences {params.sequences} {params.common}"
         " --out {output:q} > {log:q} 2>&1"
 
 

@@ -160,6 +160,22 @@ rule diff:
         " --out-md {params.out:q}/diff.md 2>&1 | tee {log:q}"
 
 
+rule reference:
+    "Everything of this scale from the results that the repository keeps (reports/reference/); trains nothing."
+    input:
+        sorted(map(str, Path(f"reports/reference/{SCALE}").glob("*.json"))),
+    log:
+        f"logs/reference/{SCALE}.log",
+    localrule: True
+    conda:
+        "../../envs/report.yaml"
+    params:
+        config=CONFIG,
+        out=f"reports/out/reference-{SCALE}",
+    shell:
+        "python -m respath.reference render --config {params.config:q} --out {params.out:q} 2>&1 | tee {log:q}"
+
+
 rule check:
     "Like diff, but fails when a comparable cell is off or a claim is contradicted."
     input:

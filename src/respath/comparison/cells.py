@@ -39,7 +39,8 @@ class Cell:
     """One cell. Numbers are in the column's unit (the metric times its factor); absent ones are None.
 
     ``kind``: ``text`` cells are only shown; ``exact`` ones come from the paper-scale spec; ``measured`` ones from runs or
-    data of this scale. ``gain`` is the difference from the baseline's row, paired over seeds.
+    data of this scale. ``gain`` is the difference from the baseline's row, paired over seeds. ``signed``: the cell is a
+    difference itself.
     """
 
     row: str
@@ -61,6 +62,7 @@ class Cell:
     rule: str = ""
     status: str = ""
     reason: str = ""
+    signed: bool = False
     gain: float | None = None
     gain_stderr: float | None = None
     printed_gain: float | None = None
@@ -177,10 +179,21 @@ class _Seeds:
 
 
 def _read_seeds(
-    project: Project, results: Results, paper: str, request: RunRequest, metric: str, factor: float
+    project: Project, results: Results, paper: str, requests: list[RunRequest], metric: str, factor: float
 ) -> _Seeds:
-    runs = project.runs_of(paper, request)
-    readings: dict[int, Reading] = {run.seed: read_run(results, run, metric) for run in runs}
+    """Values of one request, or paired differences of the first from the second."""
+    runs = tuple(run for request in requests for run in project.runs_of(paper, request))
+    by_request = [
+        {run.seed: read_run(results, run, metric) for run in project.runs_of(paper, request)}
+        for request in requests
+    ]
+    readings: dict[int, Reading] = by_request[0]
+    if len(by_request) == 2:
+        readings = {
+            seed: _minus(reading, by_request[1][seed])
+            for seed, reading in readings.items()
+            if seed in by_request[1]
+        }
     measured = {seed: r for seed, r in readings.items() if r.state == "measured"}
     diverged = {seed: r for seed, r in readings.items() if r.state == "diverged"}
     absent = {seed: r for seed, r in readings.items() if r.state == "not run"}
@@ -189,7 +202,7 @@ def _read_seeds(
     notes = []
     for group, word in ((diverged, "diverged"), (absent, "missing")):
         reason = "; ".join(dict.fromkeys(r.reason for r in group.values()))
-        if len(group) == len(runs):
+        if len(group) == len(readings):
             notes.append(reason)
         elif group:
             seeds = f"seed{'s' * (len(group) > 1)} {', '.join(map(str, group))}"
@@ -197,6 +210,16 @@ def _read_seeds(
     state = "diverged" if diverged else "measured" if measured else "not run"
     # Seeds share the evaluated items, so more seeds do not shrink the error over items.
     return _Seeds(values, mean(errors) if errors else None, state, "; ".join(notes), runs)
+
+
+def _minus(left: Reading, right: Reading) -> Reading:
+    """Difference of two readings of one seed. Both read the same items, so their errors over items do not add up."""
+    for reading in (left, right):
+        if reading.state != "measured":
+            return reading
+    if not (is_number(left.value) and is_number(right.value)):
+        return missing("no numbers to subtract")
+    return Reading(left.value - right.value)
 
 
 def load_printed(project: Project, artifact: Artifact) -> Reported | None:
@@ -221,7 +244,7 @@ def build_grid(project: Project, results: Results, artifact: Artifact) -> Grid:
     for row in table.rows:
         for column in table.columns:
             metric, request = project.cell_request(table, row, column)
-            if not metric:
+            if not metric or not project.cell_reads(table, row, column):
                 cells[row.id, column.id] = Cell(row.id, column.id, "text", text=row.text.get(column.id, ""))
                 continue
             cells[row.id, column.id] = _cell(
@@ -268,6 +291,7 @@ def _cell(
         better=column.better,
         printed=paper_value,
         printed_decimals=paper_decimals,
+        signed=column.difference,
     )
     if metric.startswith("sample."):
         reading, scale_value = read_sample(results, artifact.paper, row.id, metric), None
@@ -280,7 +304,11 @@ def _cell(
                 owner.factor,
             )
     elif is_per_seed(metric):
-        seeds = _read_seeds(project, results, artifact.paper, request, metric, owner.factor)
+        excluded = project.excluded(row)
+        if excluded is not None:
+            return dataclasses.replace(cell, status=NOT_RUN, reason=excluded)
+        requests = [read for _, read in project.cell_reads(artifact.definition, row, column)]
+        seeds = _read_seeds(project, results, artifact.paper, requests, metric, owner.factor)
         return _judge_seeds(cell, seeds, artifact.definition.tolerance, half_unit, comparable)
     else:
         reading, scale_value = missing(f"no metric {metric!r}"), None

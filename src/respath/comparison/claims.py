@@ -433,6 +433,7 @@ def _judge_seeds(
     read = _reader(project, results, paper, test)
     values: dict[int, tuple[float, float | None]] = {}
     absent: list[Reading] = []
+    remarks: list[str] = []
     for seed in project.seeds:
         left, right = read(seed)
         bad = [r for r in (left, right) if r is not None and r.state != "measured"]
@@ -440,6 +441,7 @@ def _judge_seeds(
             absent += bad[:1]
         elif is_number(left.value) and (right is None or is_number(right.value)):
             values[seed] = (left.value, right.value if right else None)
+            remarks += [side.reason for side in (left, right) if side is not None and side.reason]
     seeds, n = tuple(values), len(values)
     if n == 0:
         diverged = [r for r in absent if r.state == "diverged"]
@@ -473,6 +475,8 @@ def _judge_seeds(
         f"{kind} {show(interval.mean)}, {CONFIDENCE:.0%} interval {show(interval.low)} to {show(interval.high)} "
         f"over {n} {'paired ' if test.right else ''}seeds"
     )
+    if remarks:
+        reason += f" ({'; '.join(dict.fromkeys(remarks))})"
     if verdict == INCONCLUSIVE:
         reason += f"; smallest effect that {n} seeds could have detected: {interval.detectable:.2g} (power {POWER:.0%})"
     return TestVerdict(text, verdict, reason, left_mean, right_mean, seeds, interval, region, test.printed)

@@ -107,7 +107,8 @@ def early_loss(results: Results, run: Run) -> Reading:
 def critical_step(project: Project, results: Results, paper: str, request: RunRequest, seed: int) -> Reading:
     """First step after which the smoothed loss stays above the baseline's of the same size, length and recipe.
 
-    A crossing that is not reached counts as the last step plus one: later than any that was observed.
+    A crossing that is not reached counts as the last step plus one, later than any that was observed, and the reading says
+    so; where a prolonged line would cross is told, never counted.
     """
     run = project.resolve(paper, request, seed)
     baseline = request.model_copy(update={"variant": project.accounting_defaults(paper).baseline})
@@ -121,7 +122,10 @@ def critical_step(project: Project, results: Results, paper: str, request: RunRe
     if not steps:
         return missing("the two curves share no step")
     found = critical_point(steps, difference, total)
-    return Reading(found.step if found and found.observed else total + 1)
+    if found and found.observed:
+        return Reading(found.step)
+    beyond = f"; its prolonged line crosses at step {found.step:,.0f}" if found else ""
+    return Reading(total + 1, reason=f"{run.id}: not reached in {total:,} steps{beyond}")
 
 
 def parameter_saving(

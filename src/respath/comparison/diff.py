@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,12 +11,16 @@ from respath.comparison.cells import (
     NOT_RUN,
     OFF,
     STATUSES,
+    Grid,
     build_grid,
     is_number,
     rank_agreement,
 )
-from respath.comparison.claims import CONTRADICTED, VERDICTS, judge_claim, load_claims
+from respath.comparison.claims import CONTRADICTED, VERDICTS, judge_claim, load_claims, signed
 from respath.comparison.claims import NOT_RUN as CLAIM_NOT_RUN
+from respath.comparison.costs import duration, estimates
+from respath.comparison.noise import noise
+from respath.comparison.notes import scale_notes
 from respath.comparison.provenance import provenance_of, stale_runs
 from respath.comparison.results import Results
 from respath.config.project import Artifact, Project
@@ -40,18 +45,20 @@ def compare(project: Project, results: Results, targets: Iterable[str] | None = 
         )
         runs = {run.id: run for artifact in artifacts for run in project.trained_runs(artifact)}
         stale = stale_runs(results, runs.values())
+        grids = [build_grid(project, results, artifact) for artifact in artifacts if artifact.is_table]
         papers[paper] = {
             "title": folder.title,
             "arxiv": folder.arxiv,
-            "tables": {
-                artifact.id: _table(project, results, artifact) for artifact in artifacts if artifact.is_table
-            },
+            "notes": scale_notes(project, paper),
+            "tables": {grid.artifact.id: _table(project, results, grid) for grid in grids},
             "figures": {
                 artifact.id: _figure(project, results, artifact)
                 for artifact in artifacts
                 if not artifact.is_table
             },
             "claims": [claim.as_dict() for claim in claims],
+            "noise": noise(project, grids),
+            "not_run": [dataclasses.asdict(one) for one in estimates(project, results, runs.values())],
             "kv_deviations": kv_deviations(results, paper),
             "stale_runs": stale,
             "runs": {"wanted": len(runs), "ended": sum(results.finished(run) for run in runs.values())},
@@ -76,8 +83,8 @@ def compare(project: Project, results: Results, targets: Iterable[str] | None = 
     return document
 
 
-def _table(project: Project, results: Results, artifact: Artifact) -> dict[str, Any]:
-    grid = build_grid(project, results, artifact)
+def _table(project: Project, results: Results, grid: Grid) -> dict[str, Any]:
+    artifact = grid.artifact
     return {
         "target": artifact.target,
         "title": artifact.definition.title,
@@ -213,6 +220,8 @@ def markdown(document: dict[str, Any]) -> str:
     for paper_id, paper in document["papers"].items():
         lines += [f"## {paper['title']} ({paper_id}, arXiv {paper['arxiv']})", ""]
         lines += [f"{paper['runs']['ended']} of {paper['runs']['wanted']} runs have ended.", ""]
+        lines += [line for note in paper["notes"] for line in (note, "")]
+        lines += _not_run_markdown(paper["not_run"])
         warnings = _paper_warnings(paper)
         if warnings:
             lines += ["### Warnings", "", *[f"* {line}" for line in warnings], ""]
@@ -225,7 +234,86 @@ def markdown(document: dict[str, Any]) -> str:
                 for claim in paper["claims"]
             ]
             lines += [""]
+        lines += _noise_markdown(paper["noise"])
     return "\n".join(lines)
+
+
+def not_run_text(not_run: list[dict[str, Any]]) -> str:
+    """How many runs have not ended and what they would cost; empty where none is missing or no cost is known."""
+    if not not_run:
+        return ""
+    total = duration(sum(entry["seconds"] for entry in not_run))
+    count = f"{len(not_run)} runs have" if len(not_run) > 1 else "1 run has"
+    return (
+        f"{count} not been trained; on the machine of the finished ones they would take about {total} of training, one after "
+        "the other (measured: seconds per token of like runs)."
+    )
+
+
+def _not_run_markdown(not_run: list[dict[str, Any]]) -> list[str]:
+    if not not_run:
+        return []
+    lines = [
+        "### Not run",
+        "",
+        not_run_text(not_run),
+        "",
+        _row("run", "estimate", "measured from"),
+        "|---|--:|---|",
+    ]
+    lines += [_row(f"`{one['run']}`", duration(one["seconds"]), one["like"]) for one in not_run]
+    return [*lines, ""]
+
+
+def spread_text(entry: dict[str, Any]) -> str:
+    """``0.0031 (6)``: a pooled standard deviation and its degrees of freedom."""
+    return f"{entry['std']:.3g} ({entry['freedom']})" if entry else "–"
+
+
+def _noise_markdown(found: dict[str, Any]) -> list[str]:
+    if not found["metrics"]:
+        return []
+    counts = list(next((entry["detectable"] for entry in found["metrics"] if entry["detectable"]), {}))
+    lines = [
+        "### Seed noise",
+        "",
+        "Standard deviations over seeds, degrees of freedom in brackets. Detectable: the smallest paired difference that so "
+        "many seeds would show with a probability of 80 %.",
+        "",
+        _row(
+            "metric",
+            "size",
+            "length",
+            "baseline",
+            "all models",
+            "paired differences",
+            *[f"detectable, n = {n}" for n in counts],
+        ),
+        "|---|---|--:|--:|--:|--:|" + "--:|" * len(counts),
+    ]
+    for entry in found["metrics"]:
+        shown = [f"{entry['detectable'][n]:.2g}" if entry["detectable"] else "–" for n in counts]
+        spreads = [spread_text(entry[key]) for key in ("baseline", "pooled", "pairs")]
+        lines.append(_row(entry["metric"], entry["size"], f"{entry['context']:,}", *spreads, *shown))
+    lines += [
+        "",
+        _row("table", "row", "column", "n", "difference", "95 % interval", "detectable"),
+        "|---|---|---|--:|--:|---|--:|",
+    ]
+    for row in found["rows"]:
+        interval = f"{signed(row['low'])} to {signed(row['high'])}"
+        lines.append(
+            _row(
+                row["table"],
+                row["row"],
+                row["column"],
+                row["n"],
+                signed(row["mean"]),
+                interval,
+                f"{row['detectable']:.2g}",
+            )
+        )
+    return [*lines, ""]
 
 
 def _paper_warnings(paper: dict[str, Any]) -> list[str]:

@@ -60,7 +60,8 @@ def read_run(results: Results, run: Run, metric: str) -> Reading:
     """A ``loss.``, ``lm.``, ``train.`` or ``analysis.`` metric of one trained run.
 
     ``loss.mean`` is the unweighted mean over domains in nats per token; its standard error adds those of the domains in
-    quadrature, because domains are separate samples. ``lm.<task>.<metric>`` is a fraction, as lm-eval writes it.
+    quadrature, because domains are separate samples. ``loss.common`` is that mean at the paper's common length.
+    ``lm.<task>.<metric>`` is a fraction, as lm-eval writes it.
     """
     kind, _, path = metric.partition(".")
     train = results.train(run.id)
@@ -75,6 +76,12 @@ def read_run(results: Results, run: Run, metric: str) -> Reading:
         if train.get("status") == "diverged" and path.startswith("loss"):
             return Reading(state="diverged", reason=train.get("reason") or "training diverged")
         return Reading(value=value)
+    if kind == "loss" and path == "common":
+        common = results.project.evaluation_of(run.paper, run.scale).common_context
+        if common is None or run.context < common:
+            return missing(
+                "not scored at a length beyond its training's" if common else "the paper has no common length"
+            )
     read, parse, word = {
         "loss": (results.loss, _loss, "evaluated"),
         "lm": (results.lm, _lm, "evaluated"),
@@ -90,6 +97,9 @@ def read_run(results: Results, run: Run, metric: str) -> Reading:
 
 def _loss(data: dict[str, Any], name: str) -> Reading:
     domains = data["domains"]
+    if name == "common":
+        # Without a second length its own is the common one.
+        return _loss(data.get("common") or data, "mean")
     if name in ("mean", "mean_bits_per_byte"):
         errors = [domain.get("stderr") for domain in domains.values()]
         stderr = (

@@ -40,6 +40,11 @@ class Results:
         self.folder = Path(folder) if folder is not None else project.root / "results"
         self._read: dict[Path, dict[str, Any] | None] = {}
 
+    @property
+    def source(self) -> str:
+        """Where the files lie, for readers."""
+        return "results/"
+
     def path(self, *parts: str) -> str:
         """A result's path, relative to the project where it lies inside: for messages."""
         path = self.folder.joinpath(*parts)

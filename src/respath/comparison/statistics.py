@@ -50,5 +50,13 @@ def t_interval(values: Sequence[float]) -> Interval:
 
     n, centre, stderr = len(values), mean(values), standard_error(values)
     half = float(t.ppf(0.5 + CONFIDENCE / 2, n - 1)) * stderr
-    detectable = half + float(t.ppf(POWER, n - 1)) * stderr
+    detectable = detectable_effect(stderr * math.sqrt(n), n)
     return Interval(centre, stderr, centre - half, centre + half, n, detectable)
+
+
+def detectable_effect(std: float, n: int) -> float:
+    """Smallest effect that ``n`` paired differences of this standard deviation would show with probability POWER."""
+    from scipy.stats import t
+
+    quantiles = float(t.ppf(0.5 + CONFIDENCE / 2, n - 1)) + float(t.ppf(POWER, n - 1))
+    return quantiles * std / math.sqrt(n)

@@ -43,10 +43,11 @@ def summary(document: dict[str, Any]) -> None:
     console.print(f"check: {len(failed)} failures" if failed else "check: passed")
 
 
-def brief(document: dict[str, Any]) -> str:
-    """Where the tables are and how many cells match, in a few lines."""
+def brief(document: dict[str, Any], folder: str | None = None) -> str:
+    """Where the tables are (below reports/out/<scale> unless told otherwise) and how many cells match, in a few lines."""
     scale = document["scale"]
-    lines = [f"Tables, figures and pages: reports/out/{scale}/<paper>/ (open index.html). {document['note']}"]
+    folder = folder or f"reports/out/{scale}"
+    lines = [f"Tables, figures and pages: {folder}/<paper>/ (open index.html). {document['note']}"]
     for paper_id, paper in document["papers"].items():
         judged = [
             cell

@@ -136,6 +136,8 @@ class Evaluation(Document):
     """lm-eval tasks (zero-shot), in the paper's order."""
     limit: int | None = None
     """Items per task; null takes all."""
+    common_context: int | None = None
+    """Length at which runs of longer training sequences are scored too (``loss.common``), in the paper's terms."""
     analysis_sequences: int = Field(143, ge=1)
     """Validation sequences per domain that analyses of trained models read."""
 
@@ -191,6 +193,8 @@ class Column(Document):
     reported: str | None = None
     """Column of reported/<table>.yaml; its own id unless told otherwise."""
     run: RunRequest = RunRequest()
+    difference: bool = False
+    """The metric of the row's run minus that of its ``minus`` run, paired over seeds; empty in rows without one."""
 
     @field_validator("metric")
     @classmethod
@@ -204,6 +208,13 @@ class Column(Document):
         return value
 
 
+class Only(Document):
+    """Why the runs of a row are not trained at every scale."""
+
+    scales: tuple[str, ...] = Field(min_length=1)
+    because: str
+
+
 class Row(Document):
     """One row of a table: a run, or (in a configuration table) one quantity."""
 
@@ -211,6 +222,10 @@ class Row(Document):
     label: str
     group: str | None = None
     run: RunRequest = RunRequest()
+    minus: RunRequest | None = None
+    """The run that columns of differences subtract, over the table's and the column's as the row's own run is."""
+    only: Only | None = None
+    """Scales at which the row's runs are trained; null: all. Elsewhere its measured cells are not run."""
     metric: str | None = None
     """In a configuration or domain table the row names the metric."""
     factor: float = 1.0
@@ -360,6 +375,9 @@ class ScalePaper(Document):
     claims with one seed get no verdict. null: every run takes every seed."""
     first: tuple[str, ...] = ()
     """Tables and figures whose runs are trained before all others', the most important first (after ``paired``)."""
+    notes: tuple[str, ...] = ()
+    """Paragraphs of the paper's page and of diff.md at this scale: what its recipe hides, with placeholders for its numbers
+    (``respath.comparison.notes``)."""
 
 
 def _distinct_seeds(seeds: tuple[int, ...] | None) -> tuple[int, ...] | None:

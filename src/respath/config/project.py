@@ -544,6 +544,8 @@ class Project:
                     if row.metric or column.metric:
                         key = f"rows.{i}.run" if definition.kind == "runs" else f"columns.{j}.run"
                         yield key, self.request(definition.run, column.run, row.run)
+                if row.minus is not None:
+                    yield f"rows.{i}.minus", self.request(definition.run, row.minus)
         elif definition.kind == "curves":
             for i, variant in enumerate(definition.variants):
                 yield f"variants.{i}", self.request(definition.run, RunRequest(variant=variant))
@@ -557,6 +559,29 @@ class Project:
     ) -> tuple[str, RunRequest]:
         """Metric and run of one table cell (text columns have no metric: an empty one)."""
         return (row.metric or column.metric or ""), self.request(table.run, column.run, row.run)
+
+    def cell_reads(
+        self, table: Table, row: documents.Row, column: documents.Column
+    ) -> tuple[tuple[str, RunRequest], ...]:
+        """Metric and run of everything that a cell reads: in a column of differences two runs, or none."""
+        metric, request = self.cell_request(table, row, column)
+        if not column.difference:
+            return ((metric, request),)
+        if row.minus is None:
+            return ()
+        return ((metric, request), (metric, self.request(table.run, column.run, row.minus)))
+
+    def excluded(self, row: documents.Row) -> str | None:
+        """Why a row's runs are not trained at this scale; None where they are."""
+        return row.only.because if row.only and self.scale.id not in row.only.scales else None
+
+    def common_context_of(self, run: Run) -> int | None:
+        """Shorter length at which a run is scored too (``loss.common``), in this scale's tokens; None: at its own alone."""
+        common = self.evaluation_of(run.paper, run.scale).common_context
+        if common is None or common >= run.context:
+            return None
+        _, changes = self.scale_of(run.paper, run.scale)
+        return max(2, common // changes.recipe.context_divisor)
 
     def measured(self, artifact: Artifact) -> list[tuple[str, RunRequest]]:
         """Every metric that an artifact reads, with the run that it is read of (cells of text have an empty metric)."""
@@ -579,7 +604,8 @@ class Project:
         if isinstance(definition, Table):
             for row in definition.rows:
                 for column in definition.columns:
-                    yield self.cell_request(definition, row, column)
+                    if self.excluded(row) is None:
+                        yield from self.cell_reads(definition, row, column)
             return
         if isinstance(definition, Panels):
             for wanted in (wanted for panel in definition.panels for wanted in panel.wanted()):
@@ -660,7 +686,11 @@ class Project:
         """A run's spec with the quantities that papers print but specs derive (activation, tokens per step, ...)."""
         view = run.spec.model_dump(mode="json")
         view["model"] |= PRINTED[run.spec.model.backbone]
-        view["recipe"] |= {"tokens_per_step": run.spec.recipe.tokens_per_step}
+        view["recipe"] |= {
+            "tokens_per_step": run.spec.recipe.tokens_per_step,
+            "summed_lr": (summed := summed_learning_rate(run.spec.recipe)),
+            "coefficient_summed_lr": summed * run.spec.recipe.coefficient_lr_multiplier,
+        }
         view["data"] |= {"tokens": sum(run.spec.data.train_tokens.values())}
         return view
 

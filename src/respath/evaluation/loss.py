@@ -85,8 +85,10 @@ def evaluate(
     sequences: int,
     context: int | None = None,
     device: str = "cpu",
+    common_context: int | None = None,
 ) -> dict[str, Any]:
     """Content of loss.json. ``sequences``: rows per domain at most. ``context``: tokens per row, by default as in training.
+    ``common_context``: a second length, scored into ``common``.
 
     Raises UserError when the weights are missing or not the recorded ones, or when the manifest is not the one that the
     run was trained on (its tokenizer could differ).
@@ -109,22 +111,35 @@ def evaluate(
             f"{manifest}: SHA-256 {manifest_sha256[:12]}... is not the manifest {trained_on[:12]}... that {train_json} was "
             f"trained on; evaluate with that one, or delete {train_json} and train again"
         )
-    from respath.data.loader import store_byte_lengths, validation_rows
-
-    rows = validation_rows(manifest, content["context"], sequences)
-    lengths = store_byte_lengths(manifest)
     model, _ = load_trained(train_json, checkpoints, device)
-    domains = {
-        domain: summarise(token_losses(model, chosen, device), lengths[chosen[:, 1:]])
-        for domain, chosen in rows.items()
-    }
+    common = {}
+    if common_context is not None:
+        scored = _scored(model, manifest, common_context, sequences, device)
+        common = {"common": {"context": common_context, **scored}}
     return {
         **content,
         "status": "done",
+        **_scored(model, manifest, content["context"], sequences, device),
+        **common,
+        "weights_sha256": record["weights"]["sha256"],
+    }
+
+
+def _scored(
+    model: torch.nn.Module, manifest: Path, context: int, sequences: int, device: str
+) -> dict[str, Any]:
+    """Losses on the frozen rows of one length."""
+    from respath.data.loader import store_byte_lengths, validation_rows
+
+    lengths = store_byte_lengths(manifest)
+    domains = {
+        domain: summarise(token_losses(model, chosen, device), lengths[chosen[:, 1:]])
+        for domain, chosen in validation_rows(manifest, context, sequences).items()
+    }
+    return {
         "domains": domains,
         "mean_loss": unweighted_mean(domains, "loss"),
         "mean_bits_per_byte": unweighted_mean(domains, "bits_per_byte"),
-        "weights_sha256": record["weights"]["sha256"],
     }
 
 
@@ -139,12 +154,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--checkpoints", type=Path, required=True, help="checkpoint folder of this run")
     parser.add_argument("--sequences", type=int, required=True, help="validation rows per domain, at most")
     parser.add_argument("--context", type=int, help="tokens per row (default: as in training)")
+    parser.add_argument("--common-context", type=int, help="a second, shorter length to score at")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     given = parser.parse_args(arguments)
-    if given.sequences < 1 or (given.context is not None and given.context < 2):
-        raise UserError("--sequences must be at least 1 and --context at least 2")
+    lengths = [length for length in (given.context, given.common_context) if length is not None]
+    if given.sequences < 1 or min(lengths, default=2) < 2:
+        raise UserError("--sequences must be at least 1, --context and --common-context at least 2")
     content = evaluate(
         given.train,
         given.tokens,
@@ -152,6 +169,7 @@ def main(arguments: list[str] | None = None) -> int:
         given.sequences,
         given.context,
         chosen_device(given.device),
+        given.common_context,
     )
     write_json(given.out, content)
     for domain, entry in content["domains"].items():

@@ -21,7 +21,7 @@ from respath.comparison.cells import (
 from respath.config.paper import Column, Row
 from respath.config.project import Project
 
-#: Above so many metric columns a table shows only values: differences from the baseline would not fit a page.
+#: Above so many measured columns a table shows only values: differences from the baseline would not fit a page.
 _MOST_COLUMNS_WITH_GAINS = 3
 #: Above so many metric columns an error stands as (4) behind its value instead of ± 0.004 (where LaTeX sets it).
 _MOST_COLUMNS_WITH_PLUS_MINUS = 6
@@ -85,12 +85,13 @@ def lay_out(project: Project, grid: Grid) -> Layout:
     if grid.table.kind == "configuration":
         return _configuration(grid)
     columns = [column for column in grid.table.columns if _metric_cells(grid, column)]
+    measured = [c for c in columns if any(cell.kind == "measured" for cell in _metric_cells(grid, c))]
     printed = [
         column for column in columns if any(cell.printed is not None for cell in _metric_cells(grid, column))
     ]
     if len(printed) > _MOST_PRINTED_SIDE_BY_SIDE:
         return _stacked(grid)
-    return _side_by_side(project, grid, with_gains=len(columns) <= _MOST_COLUMNS_WITH_GAINS)
+    return _side_by_side(project, grid, with_gains=len(measured) <= _MOST_COLUMNS_WITH_GAINS)
 
 
 # --- formatting ----------------------------------------------------------------------------------------------------
@@ -120,7 +121,10 @@ def number(
 def _printed(cell: Cell, bold: bool = False) -> Shown:
     # Trailing zeros that the paper dropped come back: the column's resolution is what counts.
     return number(
-        cell.printed, cell.decimals if cell.printed_decimals is None else cell.printed_decimals, bold=bold
+        cell.printed,
+        cell.decimals if cell.printed_decimals is None else cell.printed_decimals,
+        sign=cell.signed,
+        bold=bold,
     )
 
 
@@ -133,8 +137,8 @@ def _ours(cell: Cell, bold: bool = False, has_status: bool = True) -> Shown:
         # A mean over the seeds that survived would flatter a diverging variant. Beside a column of statuses the word would stand twice.
         return Shown("number", "–" if has_status else cell.status, note=cell.reason)
     if cell.status == NOT_COMPARABLE and cell.stderr is None:
-        return _small(cell.ours, _decimals(cell))
-    return number(cell.ours, _decimals(cell), error=cell.stderr, bold=bold)
+        return _small(cell.ours, _decimals(cell), sign=cell.signed)
+    return number(cell.ours, _decimals(cell), sign=cell.signed, error=cell.stderr, bold=bold)
 
 
 def _gain(cell: Cell) -> Shown:
@@ -142,7 +146,7 @@ def _gain(cell: Cell) -> Shown:
     return number(gain, _decimals(cell), sign=True, error=cell.gain_stderr)
 
 
-def _small(value: Value, decimals: int) -> Shown:
+def _small(value: Value, decimals: int, sign: bool = False) -> Shown:
     """A small scale's own value: more decimals where the paper's would show nothing but zeros."""
     if is_number(value) and value and abs(value) < 10 ** (1 - decimals):
         decimals = max(decimals, 1 - math.floor(math.log10(abs(value))))
@@ -152,7 +156,7 @@ def _small(value: Value, decimals: int) -> Shown:
             and float(fixed(value, decimals - 1)) == float(fixed(value, decimals))
         ):
             decimals -= 1
-    return number(value, decimals)
+    return number(value, decimals, sign=sign)
 
 
 def _status(cell: Cell) -> Shown:

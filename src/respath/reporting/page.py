@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import argparse
 import base64
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from respath.comparison.cells import STATUSES, build_grid, rank_agreement
-from respath.comparison.claims import VERDICTS, Verdict, judge_claim, load_claims
-from respath.comparison.diff import counts_text, kv_deviations, rank_text, scale_note
+from respath.comparison.cells import STATUSES, Grid, build_grid, rank_agreement
+from respath.comparison.claims import VERDICTS, Verdict, judge_claim, load_claims, signed
+from respath.comparison.costs import duration, estimates
+from respath.comparison.diff import (
+    counts_text,
+    kv_deviations,
+    not_run_text,
+    rank_text,
+    scale_note,
+    spread_text,
+)
+from respath.comparison.noise import noise
+from respath.comparison.notes import scale_notes
 from respath.comparison.options import add_options, open_project
 from respath.comparison.provenance import Provenance, provenance_of
 from respath.comparison.results import Results
@@ -63,9 +74,9 @@ def head_groups(heads: tuple[Head, ...]) -> list[dict[str, Any]]:
     return groups
 
 
-def table_context(project: Project, results: Results, artifact: Artifact) -> dict[str, Any]:
+def table_context(project: Project, results: Results, grid: Grid) -> dict[str, Any]:
     """What the page shows of a table."""
-    grid = build_grid(project, results, artifact)
+    artifact = grid.artifact
     layout: Layout = lay_out(project, grid)
     # How many columns of a group come first: they get a rule at their left.
     starts = [
@@ -184,8 +195,9 @@ def _arm(arm: Any) -> str:
 def page(project: Project, results: Results, paper_id: str, folder: Path) -> str:
     """The whole page. Figures are taken from ``folder`` where they are rendered."""
     paper = project.folder(paper_id).paper
+    grids = {a.id: build_grid(project, results, a) for a in project.artifacts(paper_id) if a.is_table}
     artifacts = [
-        table_context(project, results, artifact)
+        table_context(project, results, grids[artifact.id])
         if artifact.is_table
         else figure_context(project, results, artifact, folder)
         for artifact in project.artifacts(paper_id)
@@ -199,6 +211,7 @@ def page(project: Project, results: Results, paper_id: str, folder: Path) -> str
             cells[name] += number
     runs = {run.id: run for artifact in project.artifacts(paper_id) for run in project.trained_runs(artifact)}
     whole = provenance_of(project, results, paper_id, runs.values())
+    not_run = [dataclasses.asdict(one) for one in estimates(project, results, runs.values())]
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates_of(project)),
         trim_blocks=True,
@@ -220,18 +233,48 @@ def page(project: Project, results: Results, paper_id: str, folder: Path) -> str
         decisions=decision_context(project, paper_id),
         provenance=whole,
         footer=footer_lines(whole),
-        runs=_run_rows(results, runs.values()),
+        notes=scale_notes(project, paper_id),
+        noise=noise_context(noise(project, grids.values())),
+        not_run=not_run_text(not_run),
+        runs=_run_rows(results, runs.values(), {one["run"]: duration(one["seconds"]) for one in not_run}),
         kv_deviations=kv_deviations(results, paper_id),
         summary=counts_text(cells),
+        source=results.source,
     )
 
 
-def _run_rows(results: Results, runs: Any) -> list[dict[str, Any]]:
+def _run_rows(results: Results, runs: Any, costs: dict[str, str]) -> list[dict[str, Any]]:
     rows = []
     for run in runs:
         record = results.train(run.id)
-        rows.append({"id": run.id, "status": record["status"] if record else "not run"})
+        cost = f", about {costs[run.id]}" if run.id in costs else ""
+        rows.append({"id": run.id, "status": record["status"] if record else f"not run{cost}"})
     return rows
+
+
+def noise_context(found: dict[str, Any]) -> dict[str, Any]:
+    """Seed noise as texts: spreads per metric, and the t interval of every paired difference."""
+    metrics = [
+        (
+            entry["metric"],
+            entry["size"],
+            f"{entry['context']:,}",
+            *(spread_text(entry[key]) for key in ("baseline", "pooled", "pairs")),
+            *(f"{value:.2g}" for value in entry["detectable"].values()),
+        )
+        for entry in found["metrics"]
+    ]
+    rows = [
+        (
+            *(row[key] for key in ("table", "row", "column", "n")),
+            signed(row["mean"]),
+            f"{signed(row['low'])} to {signed(row['high'])}",
+            f"{row['detectable']:.2g}",
+        )
+        for row in found["rows"]
+    ]
+    seeds = list(next((e["detectable"] for e in found["metrics"] if e["detectable"]), {}))
+    return {"metrics": metrics, "rows": rows, "seeds": seeds}
 
 
 @guard
