@@ -123,10 +123,10 @@ def test_a_result_without_what_it_is_for_is_named(tmp_path, kind, name, absent):
 
 @pytest.mark.parametrize("value", [0, -4, True, 2.5, "big", None])
 def test_a_micro_batch_that_is_none_is_named_by_its_key(value):
-    said = problems(check, UserConfig, {"runtime": {"micro_batch": value}}, "config.yaml")
+    said = problems(check, UserConfig, {"runtime": {"micro_batch": value}}, "--config")
     assert (
         said
-        == f"config.yaml: runtime.micro_batch: {value!r} is neither auto nor a number of sequences, 1 or more"
+        == f"--config: runtime.micro_batch: {value!r} is neither auto nor a number of sequences, 1 or more"
     )
 
 
