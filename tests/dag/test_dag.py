@@ -96,10 +96,10 @@ def test_nothing_is_planned_when_everything_is_there(done):
             'label: "Identity"\n    colour: "#4e79a8"',
         ),
         ("papers/resformer/tables.yaml", 'title: "Average valid loss for', 'title: "Mean valid loss for'),
-        ("papers/resformer/figures.yaml", "curve_size: 468M", "curve_size: 82M"),
+        ("papers/resformer/figures.yaml", 'title: "Training loss of 468M"', 'title: "Training loss, 468M"'),
         ("papers/resformer/paper.yaml", "# Value Residual Learning as data", "# The paper as data"),
     ],
-    ids=["label", "colour", "title", "plot", "comment"],
+    ids=["label", "colour", "title", "panel", "comment"],
 )
 def test_an_edit_for_people_renders_but_trains_nothing(edited, name, old, new):
     edited.edit(name, old, new)

@@ -52,29 +52,11 @@ def test_files_carry_no_date_and_no_version(tmp_path):
 
 
 def test_the_csv_is_tidy_and_names_its_quantities(tmp_path):
-    rows = list(csv.DictReader(io.StringIO(series(*toy(tmp_path, "paper"), "fig2").csv_text())))
-    assert {row["panel"] for row in rows} == {"size", "paper", "loss"}
-    point = next(
-        row for row in rows if row["panel"] == "size" and row["variant"] == "mix" and row["size"] == "S"
-    )
-    assert float(point["y"]) == pytest.approx((2.951 + 2.957 + 2.946) / 3)
-    assert (point["x_name"], point["y_name"], point["seeds"]) == (
-        "non-embedding parameters",
-        "nats per token",
-        "3",
-    )
-
-
-def test_sizes_stand_at_this_scales_own_parameters_and_printed_losses_at_the_papers(tmp_path):
-    project, results = toy(tmp_path)
-    drawn = series(project, results, "fig2")
-    own = [p.x for p in drawn.of("size", "base")]
-    assert own == sorted(results.account("toy", s, "base", "scale")["parameters"]["backbone"] for s in "SML")
-    printed = drawn.of("paper", "base")
-    assert [p.x for p in printed] == [
-        results.account("toy", s, "base", "paper")["parameters"]["backbone"] for s in "SM"
-    ]
-    assert [p.y for p in printed] == [3.0, 2.8]
+    rows = list(csv.DictReader(io.StringIO(series(*toy(tmp_path, "paper")).csv_text())))
+    assert {row["panel"] for row in rows} == {"loss", "difference"}
+    point = next(row for row in rows if row["panel"] == "difference" and row["variant"] == "base")
+    assert float(point["y"]) == 0
+    assert (point["x_name"], point["y_name"], point["seeds"]) == ("tokens", "nats per token", "3")
 
 
 def test_the_difference_is_paired_and_zero_for_the_baseline(tmp_path):

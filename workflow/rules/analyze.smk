@@ -53,3 +53,31 @@ rule analyze_untrained:
         "python -m respath.analysis --untrained --spec {params.spec:q} --run {wildcards.untrained:q}"
         " --tokens {input.tokens:q} --sequences {params.sequences} --modules {params.modules}"
         " --out {output.analysis:q} --arrays {output.arrays:q} > {log:q} 2>&1"
+
+
+rule analyze_checkpoint:
+    "Token importance in a checkpoint folder that the user names in hf_models."
+    input:
+        folder=lambda w: ancient(PROJECT.config.hf_models[w.model]),
+        tokens=lambda w: ancient(
+            f"results/tokens/{tokens_id(PROJECT.data_of(ELSEWHERE[w.model][0].paper))}/manifest.json"
+        ),
+    output:
+        analysis="results/analyses/checkpoint-{model}-{scale}/analysis.json",
+        arrays="results/analyses/checkpoint-{model}-{scale}/arrays.npz",
+    log:
+        "logs/analyze_checkpoint/{model}-{scale}.log",
+    conda:
+        "../../envs/evaluate.yaml"
+    threads: THREADS
+    resources:
+        mem_mb=64000,
+        runtime=240,
+    params:
+        context=lambda w: PROJECT.recipe_of(ELSEWHERE[w.model][0].paper, {}).context,
+        sequences=lambda w: PROJECT.evaluation_of(ELSEWHERE[w.model][0].paper).analysis_sequences,
+        modules=lambda w: ",".join(sorted(ELSEWHERE[w.model][1])),
+    shell:
+        "python -m respath.analysis --hf {input.folder:q} --tokens {input.tokens:q} --context {params.context}"
+        " --sequences {params.sequences} --modules {params.modules} --out {output.analysis:q}"
+        " --arrays {output.arrays:q} > {log:q} 2>&1"

@@ -91,6 +91,11 @@ UNTRAINED = {
     for artifact in PROJECT.artifacts()
     for run_id, wanted in PROJECT.untrained_of(artifact).items()
 }
+#: Checkpoints from elsewhere that figures look at: name -> the first artifact that wants one, and the analyses wanted of it.
+ELSEWHERE = {}
+for artifact in PROJECT.artifacts():
+    for name, modules in PROJECT.checkpoints_of(artifact).items():
+        ELSEWHERE.setdefault(name, (artifact, set()))[1].update(modules)
 #: Code that decides how tables, figures and pages look.
 REPORT_CODE = ("src/respath/reporting", "src/respath/comparison", "reports/templates")
 #: What `make demo` shows: one trained table, its neighbours, and everything that needs no training.
@@ -109,6 +114,7 @@ def either(names):
 wildcard_constraints:
     run=r"[^/]+-s\d+-[0-9a-f]{8}",
     untrained=either(UNTRAINED),
+    model=either(ELSEWHERE),
     tokens=either(DATA),
     sample=either(SAMPLES),
     tokenizer=either(TOKENIZERS),
@@ -211,6 +217,10 @@ def results_of(artifact):
     if "sample" in metrics:
         files.append(f"results/tokens/{STORE_OF[artifact.paper]}/manifest.json")
     files += [f"results/analyses/{run}/untrained.json" for run in PROJECT.untrained_of(artifact)]
+    files += [
+        f"results/analyses/checkpoint-{name}-{SCALE}/analysis.json"
+        for name in PROJECT.checkpoints_of(artifact)
+    ]
     if PROJECT.config.missing == "allow":
         return files
     files += [f"results/analyses/{run}/analysis.json" for run in PROJECT.analyses_of(artifact)]

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from respath.analysis.catalogue import unknown_series
 from respath.config.documents import Document
 from respath.config.request import RunRequest
+from respath.errors import did_you_mean
 
 #: A metric of a trained run.
 _METRIC = re.compile(r"^(loss|lm|train)\.[A-Za-z0-9_.-]+$")
@@ -66,6 +67,11 @@ class Panel(Document):
     def wanted(self) -> Iterator[Wanted]:
         """Every run that the panel reads."""
         raise NotImplementedError
+
+    def reported_files(self) -> tuple[str, ...]:
+        """Names of the files of printed numbers that the panel reads."""
+        printed, saving = (getattr(self, name, None) for name in ("printed", "printed_saving"))
+        return (*(printed.reported if printed else ()), *((saving.reported,) if saving else ()))
 
 
 def _series(value: str | None) -> str | None:
@@ -267,6 +273,14 @@ class Checkpoints(Panel):
         return iter(())
 
 
+def _compared(panel):
+    """Baseline and savings must be among the variants that are drawn."""
+    for name in (panel.baseline, *panel.saving):
+        if name not in panel.variants:
+            raise ValueError(f"{name!r} is not among the panel's variants{did_you_mean(name, panel.variants)}")
+    return panel
+
+
 # --- training curves -------------------------------------------------------------------------------------------------
 
 
@@ -321,6 +335,8 @@ class Tokens(Panel):
     """Variants whose saving is told, the headline first."""
     printed_saving: PrintedCell | None = None
 
+    _drawn = model_validator(mode="after")(_compared)
+
     def wanted(self):
         for i, variant in enumerate(self.variants):
             yield Wanted(f"variants.{i}", (self.run, RunRequest(variant=variant)), ("train.curve",))
@@ -345,6 +361,8 @@ class Sizes(Panel):
     direction: Literal["fewer", "more"] = "fewer"
     """Is it told how many fewer parameters, or how many more, are needed?"""
     printed: Printed | None = None
+
+    _drawn = model_validator(mode="after")(_compared)
 
     def wanted(self):
         for size in self.sizes:

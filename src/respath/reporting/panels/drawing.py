@@ -17,7 +17,7 @@ from respath.reporting.panels import axes as kinds
 from respath.reporting.panels.data import Drawn, Shown
 
 #: Inches: the head, one line of the foot, one line of a legend, the length of a legend's sample, space between entries.
-_HEAD, _FOOT_LINE, _LEGEND_LINE, _SAMPLE, _GAP = 0.25, 0.125, 0.14, 0.34, 0.16
+_HEAD, _FOOT_LINE, _LEGEND_LINE, _SAMPLE, _GAP = 0.25, 0.125, 0.14, 0.3, 0.13
 _LEGEND_SIZE = 7.5
 #: Inches of a panel's width that its axis labels take.
 _LABELS = 0.65
@@ -112,12 +112,20 @@ def _share(mosaic: list[list[str]], widths: list[float], letter: str) -> float:
 
 
 def _shared(entries: dict[str, list[Entry]]) -> list[Entry]:
-    """The legend of all panels where they agree, else none."""
+    """One legend for all panels, where each draws some lines of the fullest one in the same look; else none."""
     filled = [found for found in entries.values() if found]
-    if len(filled) < 2 or len(filled) < sum(map(bool, entries.values())):
+    if len(filled) < 2:
         return []
-    described = [[(_described(sample), text) for sample, text in found] for found in filled]
-    return filled[0] if all(one == described[0] for one in described) else []
+    fullest = max(filled, key=len)
+    known = {text: _described(sample) for sample, text in fullest}
+    extra: dict[str, Entry] = {}
+    for sample, text in (entry for found in filled for entry in found):
+        if known.get(text) == _described(sample):
+            continue
+        if text in known or sample.get_gid() != kinds.REFERENCE:
+            return []
+        extra.setdefault(text, (sample, text))
+    return [*fullest, *extra.values()]
 
 
 def _described(sample: Line2D) -> tuple:
@@ -144,9 +152,9 @@ def _rows_of(entries: list[Entry], width: float) -> tuple[int, int]:
 _LEGEND = {
     "fontsize": _LEGEND_SIZE,
     "frameon": False,
-    "handlelength": 2.4,
+    "handlelength": 2.1,
     "handletextpad": 0.5,
-    "columnspacing": 1.1,
+    "columnspacing": 1.0,
     "labelspacing": 0.2,
     "borderpad": 0.0,
 }

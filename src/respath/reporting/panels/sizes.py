@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from respath.comparison.curves import parameter_saving, parameters_at_loss
+from respath.comparison.readings import Reading
+from respath.comparison.statistics import mean
 from respath.config.panels import Sizes
 from respath.config.request import RunRequest
 from respath.reporting.panels.data import Drawn, Line, Mark
@@ -69,26 +71,30 @@ def _fit(line: Line) -> list[Line]:
 def _saving(reader: Reader, panel: Sizes, variant: str) -> Saved:
     """The saving of a variant over all seeds, and when one size is left out of its fit."""
 
-    def saved(sizes: Sequence[str]) -> list[float]:
+    def readings(sizes: Sequence[str]) -> list[Reading]:
         pairs = [
             tuple(
                 reader.request(panel.run, RunRequest(size=size, variant=v)) for v in (variant, panel.baseline)
             )
             for size in sizes
         ]
-        readings = [
-            parameter_saving(reader.project, reader.results, reader.paper, pairs, seed)
-            for seed in sorted({run.seed for left, _ in pairs for run in reader.runs(left)})
-        ]
-        return [reading.value for reading in readings if reading.state == "measured"]
+        seeds = sorted({run.seed for left, _ in pairs for run in reader.runs(left)})
+        return [parameter_saving(reader.project, reader.results, reader.paper, pairs, seed) for seed in seeds]
 
-    whole = saved(panel.sizes)
+    found = readings(panel.sizes)
+    whole = _measured(found)
+    if not whole and found[0].reason.startswith("the quadratic"):
+        reader.remark(f"No saving of {reader.label(RunRequest(variant=variant))}: {found[0].reason}.")
     without = []
     if whole and len(panel.sizes) > _FEWEST:
         for left_out in panel.sizes:
-            found = saved([size for size in panel.sizes if size != left_out])
-            without += [sum(found) / len(found)] if found else []
+            values = _measured(readings([size for size in panel.sizes if size != left_out]))
+            without += [mean(values)] if values else []
     return Saved(whole, without)
+
+
+def _measured(readings: Sequence[Reading]) -> list[float]:
+    return [reading.value for reading in readings if reading.state == "measured"]
 
 
 def _equal_loss(line: Line | None, baseline: Line | None) -> list[Line]:

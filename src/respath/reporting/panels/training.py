@@ -127,7 +127,9 @@ def exponential(line: Line) -> list[Line]:
     ends = [mark.x for mark in line.marks]
     grid = np.geomspace(min(ends), max(ends), 60)
     marks = tuple(Mark(float(t), math.exp(intercept + slope * t), seeds=len(observed)) for t in grid)
-    label = f"{math.exp(intercept):.4g} exp({slope:.3g} T)"
+    # A flat fit has a slope of rounding dust.
+    slope = 0.0 if abs(slope) * max(ends) < 1e-9 else slope
+    label = f"{math.exp(intercept):.4g} exp({slope:.3g} T)".replace("-", "−")
     return [Line(f"{line.id}.fit", label, line.colour, line.rank, marks, "fit")]
 
 

@@ -131,16 +131,21 @@ def analysis_record(run, status="done", trained=True):
     return document, arrays
 
 
+def write_analysis(folder, run, status="done"):
+    """Analyses of one run below ``folder``, as the workflow lays them out."""
+    document, arrays = analysis_record(run, status)
+    write_json(folder / "analyses" / run.id / "analysis.json", document)
+    np.savez(folder / "analyses" / run.id / "arrays.npz", **arrays)
+    return document
+
+
 def write_analyses(project, folder, *, skip=(), diverged=()):
     """Analyses of every run that figures and tables want, trained or as initialised, below ``folder``."""
     runs = project.all_runs()
     for artifact in project.artifacts():
         for run in project.analyses_of(artifact):
-            if run in skip or (folder / "analyses" / run / "analysis.json").exists():
-                continue
-            document, arrays = analysis_record(runs[run], "diverged" if run in diverged else "done")
-            write_json(folder / "analyses" / run / "analysis.json", document)
-            np.savez(folder / "analyses" / run / "arrays.npz", **arrays)
+            if run not in skip and not (folder / "analyses" / run / "analysis.json").exists():
+                write_analysis(folder, runs[run], "diverged" if run in diverged else "done")
         for run, _ in project.untrained_of(artifact).values():
             if run.id not in skip:
                 document, _ = analysis_record(run, trained=False)

@@ -1,0 +1,558 @@
+"""Figures of panels: what is drawn are the results, what is missing is said, every figure of the paper can be made."""
+
+import csv
+import io
+import itertools
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from respath.comparison.curves import critical_point, parameter_saving, smoothing_steps
+from respath.comparison.results import Results
+from respath.config.panels import Panels
+from respath.config.paper import RunRequest
+from respath.config.project import Artifact, Project, find_root
+from respath.errors import UserError
+from respath.reporting.figure import main, render, scale_line
+from respath.reporting.looks import style
+from respath.reporting.panels.build import READERS, shown
+from respath.reporting.panels.data import Line, Mark
+from respath.reporting.panels.drawing import draw
+from respath.reporting.panels.layers import position_bins
+from respath.reporting.panels.training import exponential
+from tests.golden.synthetic_analyses import write_analyses, write_analysis
+from tests.golden.synthetic_results import write_json, write_results
+from tests.golden.toy import LOSSES, ROOT, run_id, toy, toy_loss, toy_project
+
+LOSS = {"label": "loss"}
+
+
+def figure(*panels, **fields):
+    """A figure of the toy that is not in its file."""
+    panels = [{"title": "A panel", **panel} for panel in panels]
+    document = {
+        "kind": "panels",
+        "title": "T",
+        "section": "1",
+        "run": {"size": "S"},
+        "panels": panels,
+        **fields,
+    }
+    return Artifact("toy", "made", Panels.model_validate_json(json.dumps(document)))
+
+
+def of(variant, **more):
+    return {"variant": variant, **more}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Project, results with analyses, and analyses by run id: three seeds at the toy's own scale."""
+    folder = tmp_path_factory.mktemp("panels")
+    project, results = toy(folder, "paper")
+    documents = {
+        run.id: write_analysis(folder, run)
+        for variant in ("base", "mix")
+        for run in project.runs_of("toy", RunRequest(size="S", variant=variant))
+    }
+    return project, results, documents
+
+
+def panel(made, **fields):
+    """The only panel of a figure, as it is shown."""
+    return shown(made[0], made[1], figure(fields)).panels[0]
+
+
+def values(variant):
+    return [round(loss, 4) for loss in LOSSES[variant]]
+
+
+# --- a metric of runs ------------------------------------------------------------------------------------------------
+
+
+SWEEP = {
+    "kind": "sweep",
+    "x": {"label": "x", "scale": "log"},
+    "lines": [{"label": "One", "points": [{"x": 2, "run": of("mix")}, {"x": 1, "run": of("odd")}]}],
+    "reference": of("base"),
+    "printed": {"reported": ["table1"]},
+}
+
+
+def test_a_sweep_draws_the_means_from_left_to_right_with_paired_differences(made):
+    (line,) = panel(made, **SWEEP).of("ours")
+    assert [mark.x for mark in line.marks] == [1, 2]
+    base, odd, mix = (values(name) for name in ("base", "odd", "mix"))
+    assert [mark.value for mark in line.marks] == pytest.approx([np.mean(odd), np.mean(mix)])
+    differences = np.array(mix) - np.array(base)
+    assert line.marks[1].difference == pytest.approx(differences.mean())
+    assert line.marks[1].whisker == pytest.approx(differences.std(ddof=1) / math.sqrt(3))
+    assert line.marks[1].stderr == pytest.approx(np.std(mix, ddof=1) / math.sqrt(3))
+
+
+def test_printed_values_stand_beside_ours_and_the_reference_has_both(made):
+    drawn = panel(made, **SWEEP)
+    (printed,) = drawn.of("printed")
+    assert [(mark.x, mark.value) for mark in printed.marks] == [(1, 3.1), (2, 2.95)]
+    ours, theirs = drawn.of("reference")
+    assert ours.marks[0].value == pytest.approx(np.mean(values("base")))
+    assert (theirs.marks[0].value, theirs.marks[0].note) == (3.0, "printed")
+
+
+def test_another_recipe_has_no_printed_value(made):
+    lines = [{"points": [{"x": 1, "run": of("mix", recipe={"peak_lr": 1e-3})}]}]
+    drawn = panel(made, **(SWEEP | {"lines": lines}))
+    assert drawn.of("printed") == [] and drawn.of("ours") == []
+
+
+def test_bars_stand_at_their_places_in_order(made):
+    bars = [{"label": "first", "group": "g", "run": of("mix")}, {"label": "second", "run": of("base")}]
+    drawn = panel(made, kind="bars", x={"label": "x"}, bars=bars, reference=of("base"))
+    assert drawn.places == (("first", "g"), ("second", ""))
+    assert [(line.label, line.marks[0].x) for line in drawn.of("ours")] == [("first", 0), ("second", 1)]
+    assert drawn.of("ours")[1].marks[0].difference == 0
+
+
+# --- analyses --------------------------------------------------------------------------------------------------------
+
+
+def series(documents, project, variant, module, name):
+    runs = project.runs_of("toy", RunRequest(size="S", variant=variant))
+    return [documents[run.id]["modules"][module]["series"][name] for run in runs]
+
+
+def test_layers_are_means_over_seeds_and_layers_without_a_value_are_left_out(made):
+    project, _, documents = made
+    lines = [{"run": of("mix")}, {"run": of("base"), "series": "pca.components"}]
+    drawn = panel(made, kind="layers", series="coefficients.ratio", y=LOSS, lines=lines)
+    ratio, components = drawn.of("ours")
+    found = series(documents, project, "mix", "coefficients", "ratio")
+    assert found[0][0] is None and [mark.x for mark in ratio.marks] == [2, 3, 4]
+    assert [mark.value for mark in ratio.marks] == pytest.approx(np.mean([row[1:] for row in found], axis=0))
+    assert len(components.marks) == 5 and components.marks[0].x == 1
+
+
+def test_series_that_begin_with_the_embedding_count_from_zero(made):
+    drawn = panel(made, kind="layers", series="pca.components", first=0, y=LOSS, lines=[{"run": of("base")}])
+    assert [mark.x for mark in drawn.of("ours")[0].marks] == [0, 1, 2, 3, 4]
+
+
+def test_the_uniform_line_is_what_the_analyses_recorded(made):
+    lines = [{"run": of("base")}, {"run": of("mix")}]
+    drawn = panel(made, kind="layers", series="importance.entropy", y=LOSS, lines=lines, uniform="entropy")
+    (line,) = drawn.of("reference")
+    shares = [sum(1 / t for t in range(s, 129)) / 128 for s in range(1, 129)]
+    assert line.marks[0].value == pytest.approx(-sum(share * math.log(share) for share in shares))
+
+
+def test_a_matrix_is_the_mean_over_seeds_and_keeps_its_holes(made):
+    project, _, documents = made
+    drawn = panel(
+        made, kind="matrix", series="coefficients.matrix", run=of("mix"), x=LOSS, y=LOSS, value={"label": "v"}
+    )
+    found = series(documents, project, "mix", "coefficients", "matrix")
+    assert drawn.grid.values[1][0] == pytest.approx(np.mean([rows[1][0] for rows in found]))
+    assert drawn.grid.values[0][1] is None and drawn.grid.seeds == 3
+    assert drawn.grid.x_edges == drawn.grid.y_edges == (0.5, 1.5, 2.5, 3.5, 4.5)
+
+
+def test_positions_are_averaged_in_bins_that_begin_with_single_positions(made):
+    project, results, _ = made
+    drawn = panel(
+        made, kind="positions", array="importance.token_importance", run=of("base"), value={"label": "v"}
+    )
+    runs = project.runs_of("toy", RunRequest(size="S", variant="base"))
+    whole = np.mean([results.array(run.id, "importance.token_importance") for run in runs], axis=0)
+    grid = drawn.grid
+    assert grid.x_edges[:3] == (1, 2, 3) and grid.x_edges[-1] == 129
+    assert grid.values[2][0] == pytest.approx(whole[2, 0])
+    widths = np.diff(grid.x_edges)
+    assert (np.array(grid.values) * widths).sum(axis=1) == pytest.approx(whole.sum(axis=1))
+
+
+@pytest.mark.parametrize("positions", [2, 17, 128, 2048])
+def test_bins_of_positions_cover_all_of_them_once(positions):
+    borders = position_bins(positions)
+    assert borders[0] == 0 and borders[-1] == positions
+    assert all(b > a for a, b in itertools.pairwise(borders))
+
+
+def test_ranks_beyond_the_matrix_are_left_out(made):
+    project, _, documents = made
+    drawn = panel(made, kind="ranks", series="importance.top", ranks=[1, 3, 99], run=of("mix"), y=LOSS)
+    first, third = drawn.of("ours")
+    found = series(documents, project, "mix", "importance", "top")
+    assert first.label == "top 1" and third.marks[1].value == pytest.approx(
+        np.mean([rows[1][2] for rows in found])
+    )
+
+
+# --- training curves -------------------------------------------------------------------------------------------------
+
+
+def test_a_baselines_difference_from_itself_is_zero(made):
+    drawn = panel(made, kind="difference", y=LOSS, lines=[{"run": of("base")}], baseline=of("base"))
+    assert {mark.value for mark in drawn.of("ours")[0].marks} == {0.0}
+    assert drawn.x_label == "steps, moving average over 5"
+
+
+def test_differences_are_paired_over_seeds(made):
+    project, results, _ = made
+    drawn = panel(made, kind="difference", y=LOSS, lines=[{"run": of("mix")}], baseline=of("base"))
+    last = drawn.of("ours")[0].marks[-1]
+    curves = [
+        [
+            results.train(run.id)["curve"]["loss"]
+            for run in project.runs_of("toy", RunRequest(size="S", variant=v))
+        ]
+        for v in ("mix", "base")
+    ]
+    # The last mark averages the steps that a window of five still has.
+    differences = [
+        np.mean(np.array(mix[-3:]) - np.array(base[-3:])) for mix, base in zip(*curves, strict=True)
+    ]
+    assert last.seeds == 3 and last.value == pytest.approx(np.mean(differences))
+    assert last.stderr == pytest.approx(np.std(differences, ddof=1) / math.sqrt(3))
+
+
+def test_a_critical_point_is_observed_prolonged_or_not_in_sight():
+    steps = list(range(1, 101))
+    behind_until_40 = [-1.0] * 40 + [1.0] * 60
+    assert critical_point(steps, behind_until_40, 100).step == 41
+    assert critical_point(steps, [1.0] * 100, 100).step == 1
+    rising = [-2.0 + 0.01 * step for step in steps]
+    prolonged = critical_point(steps, rising, 100)
+    assert not prolonged.observed and prolonged.step == pytest.approx(200)
+    assert critical_point(steps, [-1.0] * 100, 100) is None
+    assert critical_point([], [], 100) is None
+
+
+def test_the_smoothing_window_is_the_papers_or_a_twentieth_of_a_short_training():
+    assert [smoothing_steps(steps) for steps in (10_000, 1_000, 40, 5)] == [100, 50, 2, 1]
+
+
+def test_an_exponential_is_fitted_to_observed_points_only():
+    marks = [Mark(t, 50 * math.exp(0.001 * t)) for t in (512.0, 2048.0, 4096.0)]
+    line = Line("sv", "SV", "#000000", 0, (*marks, Mark(8192.0, 1e6, note="extrapolated")))
+    (fit,) = exponential(line)
+    assert fit.marks[-1].x == 8192 and fit.marks[-1].value == pytest.approx(50 * math.exp(8.192))
+    assert exponential(Line("sv", "SV", "#000000", 0, tuple(marks[:2]))) == []
+
+
+def test_crossings_that_are_not_in_sight_are_said(made):
+    crossing = {"kind": "crossing", "run": of("base"), "contexts": [128], "baseline": of("base")}
+    drawn = shown(made[0], made[1], figure(crossing))
+    # Never ahead and never behind: a difference of zero is no crossing.
+    assert drawn.panels[0].is_empty and drawn.panels[0].empty == "no crossing observed or in sight"
+    assert drawn.notes == ("No crossing within the run or in sight of its end at length 128.",)
+
+
+def test_losses_against_tokens_are_read_ten_times(made):
+    tokens = {"kind": "tokens", "variants": ["base", "mix"], "baseline": "base", "saving": ["mix"]}
+    drawn = panel(made, **tokens)
+    base, _ = drawn.of("ours")
+    assert len(base.marks) == 10 and base.marks[-1].x == 100 * 8 * 1024
+    assert drawn.texts[0] == "fewer tokens at equal loss:" and drawn.texts[1].startswith("Mix ")
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+
+def test_losses_stand_at_all_parameters_and_the_saving_is_the_claims(made):
+    project, results, _ = made
+    drawn = shown(project, results, project.artifact("toy_fig2")).panel("A")
+    base = next(line for line in drawn.of("ours") if line.id == "base")
+    counts = [results.account("toy", size, "base", "paper")["parameters"]["total"] for size in "SML"]
+    assert [mark.x for mark in base.marks] == counts
+    pairs = [tuple(RunRequest(size=size, variant=v) for v in ("mix", "base")) for size in "SML"]
+    saved = [parameter_saving(project, results, "toy", pairs, seed).value for seed in (1, 2, 3)]
+    error = np.std(saved, ddof=1) / math.sqrt(3)
+    assert drawn.texts == ("fewer parameters at equal loss:", f"Mix {np.mean(saved):.1f} ± {error:.1f} %")
+
+
+def test_the_fit_goes_through_three_sizes_and_the_arrow_ends_at_the_baseline(made):
+    project, results, _ = made
+    drawn = shown(project, results, project.artifact("toy_fig2")).panel("A")
+    fits = {line.id: line for line in drawn.of("fit")}
+    mix = next(line for line in drawn.of("ours") if line.id == "mix")
+    assert [fits["mix.fit"].marks[k].value for k in (0, -1)] == pytest.approx(
+        [mix.marks[k].value for k in (0, -1)]
+    )
+    base = next(line for line in drawn.of("ours") if line.id == "base")
+    arrow = fits["mix.equal-loss"].marks
+    assert arrow[1] == Mark(base.marks[-1].x, base.marks[-1].value)
+    assert arrow[0].x < arrow[1].x and arrow[0].value == arrow[1].value
+
+
+def test_printed_losses_stand_at_the_papers_own_sizes(tmp_path):
+    project, results = toy(tmp_path)
+    drawn = shown(project, results, project.artifact("toy_fig2")).panel("A")
+    printed = next(line for line in drawn.of("printed") if line.id == "base")
+    sizes = [results.account("toy", size, "base", "paper")["parameters"]["total"] for size in "SM"]
+    assert [(mark.x, mark.value) for mark in printed.marks] == list(zip(sizes, [3.0, 2.8], strict=True))
+
+
+# --- what is missing -------------------------------------------------------------------------------------------------
+
+
+def test_missing_and_diverged_runs_are_named_with_their_panel(tmp_path):
+    project = toy_project("paper")
+    project, results = toy(
+        tmp_path,
+        "paper",
+        skip={run_id(project, "S", "mix", 2)},
+        diverged={run_id(project, "S", "odd", seed) for seed in (1, 2, 3)},
+    )
+    bars = [{"label": v, "run": of(v)} for v in ("mix", "odd")]
+    layers = {"kind": "layers", "series": "pca.components", "y": LOSS, "lines": [{"run": of("base")}]}
+    drawn = shown(project, results, figure({"kind": "bars", "x": LOSS, "bars": bars}, layers))
+    assert drawn.panels[0].of("ours")[0].marks[0].seeds == 2
+    assert drawn.notes == ("Not drawn: A: mix seed 2 (not trained); odd (diverged). B: Base (not analysed).",)
+
+
+def test_many_missing_runs_are_counted(tmp_path):
+    bars = [{"label": f"bar {k}", "run": of("mix")} for k in range(9)]
+    drawn = shown(
+        toy_project(), Results(toy_project(), tmp_path), figure({"kind": "bars", "x": LOSS, "bars": bars})
+    )
+    assert drawn.notes == ("Not drawn: bar 0, bar 1, bar 2, bar 3, bar 4, 4 more (not trained).",)
+    assert drawn.panels[0].is_empty
+
+
+def test_a_variant_without_a_quantity_says_why(made, tmp_path):
+    project, _, documents = made
+    run = project.runs_of("toy", RunRequest(size="S", variant="odd"))[0]
+    write_results(project, tmp_path, loss_of=toy_loss)
+    document = {**next(iter(documents.values())), "run": run.id}
+    document["modules"] = {"coefficients": {"scalars": {}, "series": {}, "reason": "values are not mixed"}}
+    write_json(tmp_path / "analyses" / run.id / "analysis.json", document)
+    layers = {"kind": "layers", "series": "coefficients.ratio", "y": LOSS, "lines": [{"run": of("odd")}]}
+    drawn = shown(project, Results(project, tmp_path), figure(layers))
+    assert "a_b&c%$(x) seed 1 (values are not mixed)" in drawn.notes[0]
+
+
+def test_no_checkpoint_is_named_until_the_user_names_one(tmp_path):
+    wanted = {"kind": "checkpoints", "series": "importance.entropy", "y": LOSS, "uniform": "entropy"}
+    project = toy_project()
+    drawn = shown(project, Results(project, tmp_path), figure(wanted)).panels[0]
+    assert drawn.is_empty and drawn.empty.startswith("no checkpoint named")
+    project = toy_project(hf_models={"llama-8b": "/models/llama", "other": "/models/other"})
+    module = {"scalars": {"uniform_entropy": 3.0}, "series": {"entropy": [2.0, 2.5]}}
+    write_json(
+        tmp_path / "analyses" / "checkpoint-llama-8b-smoke" / "analysis.json",
+        {"schema": 1, "kind": "analysis", "status": "done", "modules": {"importance": module}},
+    )
+    content = shown(project, Results(project, tmp_path), figure(wanted))
+    assert [(m.x, m.value) for m in content.panels[0].of("ours")[0].marks] == [(1, 2.0), (2, 2.5)]
+    assert content.notes == ("Not drawn: checkpoint other (not analysed).",)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_panel_is_drawn_and_the_bytes_are_the_same_twice(made):
+    project, results, _ = made
+    matrix = {"kind": "matrix", "series": "similarity.hidden_layers", "run": of("base"), "x": LOSS, "y": LOSS}
+    everything = figure(
+        SWEEP,
+        {"kind": "bars", "x": LOSS, "bars": [{"label": "$m$", "run": of("mix")}], "reference": of("base")},
+        {
+            "kind": "layers",
+            "series": "pca.components",
+            "y": LOSS,
+            "lines": [{"run": of("base")}, {"run": of("mix")}],
+        },
+        matrix | {"value": {"label": "v"}},
+        {
+            "kind": "positions",
+            "array": "norms.hidden",
+            "run": of("base"),
+            "value": {"label": "v", "scale": "log"},
+        },
+        {"kind": "ranks", "series": "importance.top", "ranks": [1, 2], "run": of("mix"), "y": LOSS},
+        {"kind": "checkpoints", "series": "importance.entropy", "y": LOSS},
+        {"kind": "difference", "y": LOSS, "lines": [{"run": of("mix")}], "baseline": of("base")},
+        {"kind": "crossing", "run": of("odd"), "contexts": [128], "baseline": of("base")},
+        {"kind": "tokens", "variants": ["base"], "baseline": "base"},
+        {"kind": "sizes", "sizes": ["S", "M", "L"], "variants": ["base"], "baseline": "base"},
+        layout=["ABCD", "EFGH", "IJKK"],
+    )
+    kinds = [panel.kind for panel in everything.definition.panels]
+    assert set(kinds) == set(READERS)
+    one, two = (render(project, results, everything) for _ in range(2))
+    assert one == two and set(one) == {"csv", "pdf", "png"}
+
+
+def test_the_csv_has_a_row_per_value_and_names_its_quantities(made):
+    project, results, _ = made
+    text = shown(project, results, project.artifact("toy_fig2")).csv_text()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert {row["panel"] for row in rows} == {"A", "B"} and {row["role"] for row in rows} == {
+        "ours",
+        "printed",
+        "fit",
+    }
+    point = next(row for row in rows if (row["line"], row["role"], row["panel"]) == ("mix", "ours", "A"))
+    assert float(point["value"]) == pytest.approx(np.mean(values("mix")))
+    assert (point["x_name"], point["seeds"]) == ("parameters", "3")
+    assert point["value_name"] == "validation loss (nats per token)"
+
+
+def test_a_figure_of_panels_is_drawn_from_nothing_at_all(tmp_path):
+    arguments = ["--project-root", str(ROOT), "--results", str(tmp_path / "none"), "--out-dir", str(tmp_path)]
+    assert main([*arguments, "--target", "toy_fig2"]) == 0
+    assert (tmp_path / "fig2.png").stat().st_size > 1000
+
+
+def test_no_legend_covers_an_axes_or_leaves_the_figure(made):
+    project, results, _ = made
+    artifact = project.artifact("toy_fig2")
+    with style():
+        drawn = draw(shown(project, results, artifact), artifact.definition, scale_line(project))
+        FigureCanvasAgg(drawn).draw()
+        renderer = FigureCanvasAgg(drawn).get_renderer()
+        legends = [*drawn.legends, *(axes.get_legend() for axes in drawn.axes if axes.get_legend())]
+        boxes = [legend.get_window_extent(renderer) for legend in legends]
+        panels = [axes.get_window_extent(renderer) for axes in drawn.axes]
+    assert boxes and all(box.x0 >= 0 and box.x1 <= drawn.bbox.x1 and box.y1 <= drawn.bbox.y1 for box in boxes)
+    assert not any(box.overlaps(axes.shrunk(0.98, 0.98)) for box in boxes for axes in panels)
+
+
+def test_reading_a_figure_does_not_import_matplotlib():
+    code = "import sys, respath.reporting.figure, respath.reporting.panels.build; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"kind": "layers", "series": "importance.entropi", "y": LOSS, "lines": [{}]}, "did you mean"),
+        ({"kind": "layers", "y": LOSS, "lines": [{}]}, "lines.0 names no series"),
+        ({"kind": "sweep", "x": LOSS, "metric": "kv.bytes", "lines": [{"points": [{"x": 1}]}]}, "no metric"),
+        ({"kind": "tokens", "variants": ["base"], "baseline": "bases"}, "not among the panel's variants"),
+    ],
+    ids=["series", "no series", "metric", "baseline"],
+)
+def test_a_wrong_panel_is_refused_with_a_reason(fields, words):
+    with pytest.raises(ValueError, match=words):
+        figure(fields)
+
+
+@pytest.mark.parametrize("layout", [["AC"], ["AB", "A"], ["A"]])
+def test_a_layout_must_place_every_panel_in_rows_of_one_length(layout):
+    tokens = {"kind": "tokens", "variants": ["base"], "baseline": "base"}
+    with pytest.raises(ValueError, match="layout"):
+        figure(tokens, tokens, layout=layout)
+
+
+# --- the paper -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return Project(find_root(), {"papers": ["resformer"], "scale": "paper", "seeds": [1]})
+
+
+def trained(project, name):
+    return project.trained_runs(project.artifact(f"resformer_{name}"))
+
+
+def test_every_figure_of_the_paper_has_a_target(paper):
+    names = {artifact.id for artifact in paper.artifacts() if not artifact.is_table}
+    assert {f"fig{number}" for number in range(2, 16)} <= names
+
+
+def test_figures_train_the_papers_runs(paper):
+    sources = {"identity", *(f"identity-v{k}" for k in range(2, 8)), "adjacent-identity", "dense-fixed"}
+    single = {f"identity-at-{k}" for k in range(2, 9)}
+    several = {"identity", *(f"identity-{k}to8" for k in range(3, 8))}
+    assert {run.variant for run in trained(paper, "fig5")} == {"transformer"} | sources | single | several
+    assert len(sources) == 9 and len(single | several) == 13
+    rates = [run for run in trained(paper, "fig4") if not run.spec.recipe.lr_multipliers]
+    assert {(run.variant, run.spec.recipe.peak_lr) for run in rates} == {
+        (variant, rate)
+        for variant in ("transformer", "identity")
+        for rate in (3e-4, 6e-4, 1.5e-3, 3e-3, 6e-3)
+    }
+    assert len(trained(paper, "fig4")) == 12
+    lengths = {(run.variant, run.context) for run in trained(paper, "fig10")}
+    assert lengths == {(v, t) for v in ("transformer", "svformer") for t in (512, 2048, 8192, 32000, 64000)}
+    for name in ("fig13", "fig14", "fig15"):
+        found = {(run.size, run.variant) for run in trained(paper, name)}
+        assert found == {("468M", v) for v in ("transformer", "neutreno", "identity", "svformer")}
+    assert {run.size for run in trained(paper, "fig2")} == {"82M", "180M", "320M", "468M"}
+    assert trained(paper, "fig12") == []
+
+
+def test_equal_specs_of_several_figures_are_one_run(paper):
+    by_rate, by_variant = ({run.id for run in trained(paper, name)} for name in ("fig4", "fig5"))
+    assert {run.variant for run in trained(paper, "fig4") if run.id in by_variant} == {
+        "transformer",
+        "identity",
+    }
+    assert len(by_rate & by_variant) == 2
+
+
+def test_every_analysis_that_figures_draw_is_wanted_of_the_right_runs(paper):
+    wanted = {
+        name: paper.analyses_of(paper.artifact(f"resformer_{name}"))
+        for name in ("fig4", "fig6", "fig9", "fig13")
+    }
+    assert {frozenset(modules) for modules in wanted["fig4"].values()} == {frozenset({"gradients"})}
+    assert len(wanted["fig4"]) == 2 and len(wanted["fig6"]) == 3
+    assert {frozenset(modules) for modules in wanted["fig9"].values()} == {frozenset({"removal", "pca"})}
+    assert {frozenset(modules) for modules in wanted["fig13"].values()} == {
+        frozenset({"importance", "norms"})
+    }
+    (untrained,) = paper.untrained_of(paper.artifact("resformer_fig12")).values()
+    assert untrained[0].size == "468M" and untrained[1] == {"importance", "similarity"}
+
+
+def test_named_checkpoints_are_analysed_for_figure_12_alone():
+    project = Project(find_root(), {"papers": ["resformer"], "hf_models": {"llama-8b": "/models/llama"}})
+    wanted = {a.id: found for a in project.artifacts() if (found := project.checkpoints_of(a))}
+    assert wanted == {"fig12": {"llama-8b": {"importance"}}}
+    with pytest.raises(UserError, match="hf_models"):
+        Project(find_root(), {"hf_models": {"a/b": "/models/llama"}})
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """The paper at smoke with made-up results."""
+    folder = tmp_path_factory.mktemp("smoke")
+    project = Project(find_root(), {"papers": ["resformer"], "scale": "smoke"})
+    write_results(project, folder)
+    write_analyses(project, folder)
+    return project, Results(project, folder)
+
+
+def test_every_panel_of_the_paper_has_something_to_show_at_smoke(smoke):
+    project, results = smoke
+    for artifact in project.artifacts():
+        if not artifact.is_table and artifact.definition.kind == "panels":
+            content = shown(project, results, artifact)
+            # A crossing need not exist, and no checkpoint is named.
+            empty = {p.definition.kind for p in content.panels if p.is_empty}
+            assert empty <= {"crossing", "checkpoints"}, artifact.id
+            assert not any(note.startswith("Not drawn") for note in content.notes), (
+                artifact.id,
+                content.notes,
+            )
+            assert len(content.csv_text().splitlines()) > 5
+
+
+@pytest.mark.slow
+def test_every_figure_of_the_paper_renders_at_smoke(smoke):
+    project, results = smoke
+    for artifact in project.artifacts():
+        if not artifact.is_table:
+            files = render(project, results, artifact)
+            assert files["png"].startswith(b"\x89PNG") and files["pdf"].startswith(b"%PDF"), artifact.id
