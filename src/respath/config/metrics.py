@@ -12,8 +12,8 @@ from respath.errors import did_you_mean
 
 #: Of one domain in loss.json; ``loss.<domain>`` alone is its loss.
 DOMAIN_FIELDS = ("loss", "stderr", "bits_per_byte", "tokens", "bytes", "sequences")
-#: Over all domains.
-MEANS = ("mean", "mean_bits_per_byte")
+#: Over all domains; ``common``: the mean at the common length.
+MEANS = ("mean", "mean_bits_per_byte", "common")
 #: Metrics that lm-eval's tasks write, each also with ``_stderr``.
 TASK_METRICS = (
     "acc",
