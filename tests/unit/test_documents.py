@@ -7,7 +7,6 @@ import json
 import os
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import zstandard
@@ -18,7 +17,6 @@ from respath.config.run import Corpus
 from respath.data import documents
 from respath.data.documents import (
     Refusals,
-    inside,
     lines,
     list_folder,
     load_source,
@@ -27,6 +25,7 @@ from respath.data.documents import (
     read_file,
     zst_blocks,
 )
+from respath.data.paths import inside
 from respath.errors import UserError
 from respath.files import write_json
 
@@ -322,91 +321,6 @@ def test_a_local_corpus_without_a_location_says_where_to_set_it(tmp_path, capsys
     corpus = '{"name":"mine","kind":"local","train_files":["*.jsonl"]}'
     assert main(["--corpus", corpus, "--location", "", "--out", str(tmp_path / "s.json")]) == 2
     assert "locations: {mine: FOLDER}" in capsys.readouterr().err
-
-
-# --- hub -----------------------------------------------------------------------------------------------------------
-
-HUB = Corpus(
-    name="hub",
-    kind="hub",
-    repository="some/data",
-    revision="a" * 40,
-    train_files=("train/*.jsonl",),
-    validation_files=("val/*",),
-)
-
-
-def test_a_hub_corpus_downloads_the_pinned_revision_and_only_the_wanted_files(tmp_path, monkeypatch):
-    import huggingface_hub
-
-    calls = []
-
-    def snapshot_download(**kwargs):
-        calls.append(kwargs)
-        for name in ("train/a.jsonl", "val/b.jsonl"):
-            path = Path(kwargs["local_dir"]) / name
-            path.parent.mkdir(parents=True)
-            path.write_text(json.dumps(GOOD))
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    content = documents.list_corpus(HUB, tmp_path / "cache")
-    assert (calls[0]["revision"], calls[0]["repo_type"]) == ("a" * 40, "dataset")
-    assert calls[0]["allow_patterns"] == ["train/*.jsonl", "val/*"]
-    assert [f["split"] for f in content["files"]] == ["train", "validation"]
-    assert content["root"].startswith(str(tmp_path / "cache")) and content["revision"] == "a" * 40
-    write_json(tmp_path / "source.json", content)
-    found = list(read([load_source(tmp_path / "source.json")], HUB, [DOMAIN], Refusals(), Counter()))
-    assert [d.held_out for d in found] == [True, False]
-
-
-def test_a_branch_is_pinned_to_the_commit_it_points_at(tmp_path, monkeypatch):
-    import huggingface_hub
-
-    class Api:
-        def dataset_info(self, repository, revision):
-            assert (repository, revision) == ("some/data", "main")
-            return type("Info", (), {"sha": "b" * 40})
-
-    seen = {}
-    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda **kwargs: seen.update(kwargs))
-    root, commit = documents.download(HUB.model_copy(update={"revision": "main"}), tmp_path)
-    assert commit == seen["revision"] == "b" * 40 and root.name == "b" * 40
-
-
-@pytest.mark.parametrize(
-    ("status", "advice"),
-    [(429, "too many requests; set HF_TOKEN"), (404, "gone, private or gated"), (500, "500")],
-)
-def test_a_refusing_hub_gives_one_line_of_advice(tmp_path, monkeypatch, status, advice):
-    import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError
-
-    def refuse(**kwargs):
-        response = SimpleNamespace(status_code=status, headers={}, request=None)
-        raise FileNotFoundError("no such file in the cache") from HfHubHTTPError("refused", response=response)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
-    with pytest.raises(UserError) as error:
-        documents.download(HUB, tmp_path)
-    assert (
-        len(error.value.lines) == 1
-        and advice in error.value.lines[0]
-        and "kind local" in error.value.lines[0]
-    )
-
-
-@pytest.mark.parametrize("kind", ["offline", "connection"])
-def test_without_a_network_the_advice_is_a_local_folder(tmp_path, monkeypatch, kind):
-    import huggingface_hub
-    from huggingface_hub import errors
-
-    def fail(**kwargs):
-        raise errors.OfflineModeIsEnabled("off") if kind == "offline" else errors.HTTPError("no route")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(UserError, match=r"cannot be reached.*kind local"):
-        documents.download(HUB, tmp_path)
 
 
 # --- real rows -----------------------------------------------------------------------------------------------------

@@ -114,17 +114,19 @@ def expected(rows: list[str], sample: Sample, split: str, budget: int | None) ->
 @given(
     budget=st.one_of(st.none(), st.integers(1, 12_000)),
     copies=st.integers(1, 12),
-    bucket=st.sampled_from([200, 2_000, 1 << 20]),
-    buffer=st.sampled_from([0, 500, 1 << 20]),
+    run=st.sampled_from([3_000, 1 << 20]),
+    frame=st.sampled_from([1, 700, 1 << 20]),
+    parts=st.integers(1, 4),
     seed=st.integers(0, 3),
 )
-def test_buckets_budget_and_duplicates_give_what_sorting_everything_would_give(
-    tmp_path_factory, monkeypatch, budget, copies, bucket, buffer, seed
+def test_runs_parts_budget_and_duplicates_give_what_sorting_everything_would_give(
+    tmp_path_factory, monkeypatch, budget, copies, run, frame, parts, seed
 ):
     tmp_path = tmp_path_factory.mktemp("sample")
     rows = [f"é{text}" for text in words(250, seed)]
     copied = [*rows, *(rows[:40] * (copies - 1))]
-    corpus, source = corpus_of(tmp_path, {"train.jsonl": [(A, text) for text in copied]})
+    files = {f"train{k}.jsonl": [(A, text) for text in copied[k::3]] for k in range(3)}
+    corpus, source = corpus_of(tmp_path, files)
     sample = Sample(
         corpus=corpus,
         domains=(A,),
@@ -132,14 +134,14 @@ def test_buckets_budget_and_duplicates_give_what_sorting_everything_would_give(
         train_bytes={A: budget} if budget else {},
         validation_share=0.2,
     )
-    monkeypatch.setattr(module, "BUCKET_BYTES", bucket)
-    monkeypatch.setattr(module, "BUFFER_BYTES", buffer)
+    monkeypatch.setattr(module, "RUN_BYTES", run)
+    monkeypatch.setattr(module, "FRAME_BYTES", frame)
     out = tmp_path / "out" / "sample.json"
-    make_sample(sample, [source], out)
+    make_sample(sample, [source], out, parts=parts)
     found = sampled(out)
     assert found[A, "train"] == expected(rows, sample, "train", budget)
     assert found[A, "validation"] == expected(rows, sample, "validation", None)
-    assert not (out.parent / ".buckets").exists()
+    assert not list(out.parent.glob("scan/*/*"))
 
 
 def test_many_copies_in_front_of_the_budget_do_not_leave_the_sample_short(tmp_path):
@@ -237,18 +239,97 @@ def test_shards_keep_the_origin_of_each_document(tmp_path):
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "BUCKET_BYTES", 1 << 16)
-    monkeypatch.setattr(module, "BUFFER_BYTES", 1 << 16)
+    monkeypatch.setattr(module, "RUN_BYTES", 1 << 16)
+    monkeypatch.setattr(module, "FRAME_BYTES", 1 << 12)
     corpus, source = corpus_of(tmp_path, {"train.jsonl": [(A, f"{i} " + "y" * 1000) for i in range(2000)]})
-    largest = 0
-    original = module._Buckets.records
+    sorted_at_once = []
+    original = module._Runs.flush
 
-    def watched(self, domain):
-        nonlocal largest
-        for rows in original(self, domain):
-            largest = max(largest, sum(len(row[-1]) for row in rows))
-            yield rows
+    def watched(self):
+        sorted_at_once.append(sum(len(record[-1]) for record in self._records))
+        original(self)
 
-    monkeypatch.setattr(module._Buckets, "records", watched)
+    monkeypatch.setattr(module._Runs, "flush", watched)
     make_sample(Sample(corpus=corpus, domains=(A,)), [source], tmp_path / "out" / "sample.json")
-    assert 0 < largest < 4 * (1 << 16)
+    assert len(sorted_at_once) > 20 and max(sorted_at_once) < 2 * (1 << 16)
+
+
+def three_files(folder: Path) -> tuple[Corpus, Path]:
+    rows = [(domain, text) for domain in (A, B) for text in [*words(90), *words(30)]]
+    files = {f"train{k}.jsonl": [*rows[k::3], (A, ""), ("Odd", "x")] for k in range(3)}
+    held_out = {"validation/v.jsonl": [(B, text) for text in [*words(9), "only here"]]}
+    fields = {"validation_files": ("validation/*",)}
+    corpus, source = corpus_of(
+        folder, {**files, **held_out, "validation/w.jsonl": [(A, "also held")]}, **fields
+    )
+    return corpus, source
+
+
+def test_parts_scanned_by_independent_jobs_give_the_bytes_of_one_pass(tmp_path):
+    corpus, source = three_files(tmp_path / "in")
+    sample = Sample(corpus=corpus, domains=(A, B), train_bytes={A: 900, B: 800}, shards=2)
+    spec = canonical_json(sample.model_dump(mode="json", exclude_defaults=True))
+    outs = [tmp_path / name / "sample.json" for name in ("one", "three")]
+    assert main(["--spec", spec, "--sources", str(source), "--out", str(outs[0])]) == 0
+    common = ["--spec", spec, "--sources", str(source), "--parts", "3"]
+    for part in (2, 0, 1):
+        listed = outs[1].parent / "scan" / f"{module.part_name(part, 3)}.json"
+        assert main([*common, "--part", str(part), "--out", str(listed)]) == 0
+    scanned = []
+    original = module.files_in_order
+
+    def watched(sources):
+        scanned.append(1)
+        return original(sources)
+
+    module.files_in_order = watched
+    try:
+        assert main([*common, "--out", str(outs[1])]) == 0
+    finally:
+        module.files_in_order = original
+    assert not scanned, "what the jobs have scanned is not read again"
+    names = [sorted(p.relative_to(o.parent) for p in o.parent.rglob("*.zst")) for o in outs]
+    assert names[0] == names[1] and len(names[0]) == 6
+    for file in ["sample.json", *names[0]]:
+        assert (outs[0].parent / file).read_bytes() == (outs[1].parent / file).read_bytes()
+    content = read_json(outs[0])
+    assert content["refused"] == {"unknown domain": 3} and len(content["refused_rows"]) == 6
+    held_out = {"only here", *words(9)}
+    train = {t for (_, split), found in sampled(outs[1]).items() if split == "train" for t in found}
+    assert not train & held_out, "what one domain holds out no other domain trains on"
+
+
+def test_a_part_that_is_missing_or_of_other_files_is_scanned_anew(tmp_path):
+    corpus, source = three_files(tmp_path / "in")
+    sample = Sample(corpus=corpus, domains=(A, B))
+    loaded = [module.load_source(source)]
+    folder = tmp_path / "out"
+    first = module.scan_part(sample, loaded, folder, 0, 2)
+    assert module.scan_part(sample, loaded, folder, 0, 2) == first
+    run = folder / "scan" / module.part_name(0, 2) / first["runs"][0]["path"]
+    run.write_bytes(run.read_bytes()[:-1])
+    module.scan_part(sample, loaded, folder, 0, 2)
+    assert run.stat().st_size == first["runs"][0]["bytes"]
+    other = sample.model_copy(update={"seed": 5})
+    assert module.scan_part(other, loaded, folder, 0, 2)["inputs"] != first["inputs"]
+
+
+@pytest.mark.parametrize(
+    ("part", "out", "expected"),
+    [("3", "scan/003-of-003.json", "parts 0 to 2"), ("1", "scan/other.json", "scan/001-of-003.json")],
+)
+def test_a_part_that_there_is_not_and_a_wrong_place_are_said(tmp_path, capsys, part, out, expected):
+    corpus, source = three_files(tmp_path / "in")
+    spec = canonical_json({"corpus": corpus.model_dump(mode="json", exclude_defaults=True), "domains": [A]})
+    arguments = ["--spec", spec, "--sources", str(source), "--parts", "3", "--part", part]
+    assert main([*arguments, "--out", str(tmp_path / out)]) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_a_shard_path_that_leaves_the_sample_is_refused(tmp_path):
+    corpus, source = corpus_of(tmp_path, {"train.jsonl": [(A, t) for t in words(50)]})
+    out = tmp_path / "out" / "sample.json"
+    content = make_sample(Sample(corpus=corpus, domains=(A,)), [source], out)
+    content["domains"][A]["splits"]["train"]["shards"][0]["path"] = "../source.json"
+    with pytest.raises(UserError, match="not a path below"):
+        shard_path(out, content, A, "train", 0)

@@ -123,6 +123,8 @@ wildcard_constraints:
     domain=either(DOMAINS),
     split="train|validation",
     shard=r"\d\d\d",
+    part=r"\d\d\d",
+    parts=r"\d\d\d",
     scale=either(PROJECT.scales),
     paper=either(PAPERS),
     table=either({artifact.id for artifact in PROJECT.artifacts() if artifact.is_table}),
@@ -165,6 +167,12 @@ def sources_of(sample):
     """source.json of every source of a sample's corpus."""
     name = SAMPLES[sample].corpus.name
     return [f"results/corpus/{name}/{source}/source.json" for source in SOURCES[name]]
+
+
+def scans_of(sample):
+    """Lists of a large corpus' parts, each read by a job of its own; an embedded corpus is read in one go."""
+    parts = SAMPLES[sample].shards if SAMPLES[sample].corpus.kind != "embedded" else 0
+    return [f"results/samples/{sample}/scan/{part:03d}-of-{parts:03d}.json" for part in range(parts)]
 
 
 def shards_of(tokens):
@@ -231,6 +239,14 @@ def results_of(artifact):
         if "lm" in metrics:
             files.append(f"results/evals/{run.id}/lm.json")
     return files
+
+
+def overlaps_of(paper):
+    """What a page says on evaluation items in the sample, where its tables read task accuracies."""
+    read = any("lm" in PROJECT.metrics_of(artifact) for artifact in PROJECT.artifacts(paper))
+    if PROJECT.config.missing == "allow" or not read:
+        return []
+    return [f"results/overlap/{sample_id(PROJECT.data_of(paper).sample)}/{paper}.json"]
 
 
 def artifact_of(w):

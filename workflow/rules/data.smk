@@ -32,15 +32,41 @@ rule index_corpus:
     params:
         corpus=lambda w: canonical_json(identity(CORPORA[w.corpus])),
         location=lambda w: PROJECT.config.locations.get(w.corpus, ""),
+        instead=lambda w: list(CORPORA[w.corpus].instead),
     shell:
         "python -m respath.data.documents --corpus {params.corpus:q} --location={params.location:q}"
-        " --out {output:q} > {log:q} 2>&1"
+        " --out {output:q} --instead {params.instead:q} > {log:q} 2>&1"
+
+
+rule scan:
+    "Read every n-th file of a large corpus and leave what may be sampled as sorted runs."
+    input:
+        sources=lambda w: ancient(sources_of(w.sample)),
+    output:
+        temp("results/samples/{sample}/scan/{part}-of-{parts}.json"),
+    log:
+        "logs/scan/{sample}/{part}-of-{parts}.log",
+    benchmark:
+        "benchmarks/scan/{sample}/{part}-of-{parts}.jsonl"
+    conda:
+        "../../envs/data.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=480,
+    params:
+        spec=lambda w: canonical_json(identity(SAMPLES[w.sample])),
+        part=lambda w: int(w.part),
+        parts=lambda w: int(w.parts),
+    shell:
+        "python -m respath.data.sample --spec {params.spec:q} --sources {input.sources:q}"
+        " --parts {params.parts} --part {params.part} --out {output:q} > {log:q} 2>&1"
 
 
 rule sample:
     "Seeded shuffle, held-out split and byte budget per domain."
     input:
         sources=lambda w: ancient(sources_of(w.sample)),
+        scans=lambda w: ancient(scans_of(w.sample)),
     output:
         "results/samples/{sample}/sample.json",
     log:
@@ -51,12 +77,13 @@ rule sample:
         "../../envs/data.yaml"
     resources:
         mem_mb=4000,
-        runtime=240,
+        runtime=480,
     params:
         spec=lambda w: canonical_json(identity(SAMPLES[w.sample])),
+        parts=lambda w: len(scans_of(w.sample)) or 1,
     shell:
         "python -m respath.data.sample --spec {params.spec:q} --sources {input.sources:q}"
-        " --out {output:q} > {log:q} 2>&1"
+        " --parts {params.parts} --out {output:q} > {log:q} 2>&1"
 
 
 rule tokenizer:
@@ -127,3 +154,24 @@ rule manifest:
     shell:
         "python -m respath.data.manifest --spec {params.spec:q} --shards {input.shards:q} --sample {input.sample:q}"
         " --tokenizer {input.tokenizer:q} --sources {input.sources:q} --out {output:q} > {log:q} 2>&1"
+
+
+rule overlap:
+    "Evaluation items that share thirteen words in a row with the sample."
+    input:
+        sample=ancient("results/samples/{sample}/sample.json"),
+        questions=ancient("results/eval_items/{paper}/items.json"),
+    output:
+        "results/overlap/{sample}/{paper}.json",
+    log:
+        "logs/overlap/{sample}/{paper}.log",
+    benchmark:
+        "benchmarks/overlap/{sample}/{paper}.jsonl"
+    conda:
+        "../../envs/data.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=120,
+    shell:
+        "python -m respath.data.overlap --sample {input.sample:q} --items {input.questions:q}"
+        " --out {output:q} > {log:q} 2>&1"

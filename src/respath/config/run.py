@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -13,6 +14,8 @@ from respath.files import canonical_json, content_hash
 
 #: Parameters that AdamW updates beside Muon.
 GROUPS = ("head", "embedding", "tables", "coefficients", "own_coefficients", "smear")
+#: What may name a file or folder of ours: no slash, no leading dot or dash, nothing unprintable.
+FILE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$"
 #: bf16, fp16: computed in it on fp32 master weights; coefficients, routing and smear, logits and loss in fp32.
 #: bf16_all: bf16 with these in bf16 as well, as DeepSpeed's bf16 mode computes. bf16_params: no master weights; parameters and
 #: moments are bf16 themselves, but for coefficients, routing and smear.
@@ -177,7 +180,7 @@ Tokenizer = Annotated[BpeTokenizer | NeoxTokenizer | Gpt2Tokenizer, Field(discri
 class Corpus(Document):
     """Where documents come from. One definition serves embedded text, a local folder and the hub."""
 
-    name: str
+    name: str = Field(pattern=FILE_NAME)
     kind: Literal["embedded", "local", "hub"]
     profile: Literal["embedded-pip", "embedded-debian"] | None = None
     """embedded: which sources (a profile of ``respath.data.sources``)."""
@@ -190,6 +193,12 @@ class Corpus(Document):
     text_field: str = "text"
     """Column that holds the text; column (dotted) that names the domain, or one domain for all rows."""
     domain_field: str | None = "meta.redpajama_set_name"
+    token_field: str | None = None
+    """Column that holds GPT-2 token ids in the place of a text; they are put back together."""
+    download_bytes: int | None = Field(None, ge=0, exclude=True)
+    """For plans: what fetching it costs. This and ``instead`` are no part of a run's identity."""
+    instead: tuple[str, ...] = Field((), exclude=True)
+    """Corpora that can stand in when this one cannot be fetched; named in the message, never taken by themselves."""
 
     @model_validator(mode="after")
     def _complete(self):
@@ -232,6 +241,8 @@ class Data(Document):
 
     @model_validator(mode="after")
     def _same_domains(self):
+        if odd := [name for name in self.sample.domains if not re.fullmatch(FILE_NAME, name)]:
+            raise ValueError(f"domains {odd} cannot name files; use letters, digits, `_`, `.`, `+`, `-`")
         if set(self.train_tokens) != set(self.sample.domains):
             raise ValueError(
                 f"train_tokens names {sorted(self.train_tokens)}, the sample {sorted(self.sample.domains)}"

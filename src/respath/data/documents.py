@@ -7,20 +7,20 @@ what it cannot use it reports as ``file:line: reason`` and counts. Nothing is dr
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import hashlib
 import json
 import os
-import re
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from respath.config.arguments import argument
 from respath.config.run import Corpus
+from respath.data.hub import DOWNLOADS, Remote, download
+from respath.data.paths import check_patterns, inside, missing_splits, splits_of
 from respath.errors import UserError, did_you_mean, guard
 from respath.files import read_json, sha256_file, write_json
 
@@ -43,9 +43,8 @@ FULL_HASH_BYTES = 64 << 20
 #: Rows of one file that may be refused before reading stops: this many, or this share of the rows, whichever is more.
 MAX_REFUSED, MAX_REFUSED_SHARE = 100, 0.01
 _SHOWN = 20
-#: Where hub files go when no location is configured.
-DOWNLOADS = ".cache/respath/hub"
-_HELD_OUT = re.compile(r"^(validation|valid|val|test|dev)([-_.].*)?$")
+#: Puts a document's token ids back together (``respath.data.detokenize``). Raises ValueError with the reason.
+Detokenize = Callable[[Any], str]
 
 
 class Document(NamedTuple):
@@ -208,6 +207,15 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Any, str | None]]:
             yield line + 1, None, f"truncated or damaged file|{error}"
 
 
+def _value(scalar) -> Any:
+    """A cell as Python has it; a list of numbers as an array (hundreds of token ids a row)."""
+    import pyarrow
+
+    if scalar.is_valid and isinstance(scalar, pyarrow.ListScalar | pyarrow.LargeListScalar):
+        return scalar.values.to_numpy(zero_copy_only=False)
+    return scalar.as_py()
+
+
 def _parquet_rows(path: Path, fields: Sequence[str], shown: str) -> Iterator[tuple[int, Any, str | None]]:
     import pyarrow
     import pyarrow.parquet
@@ -231,7 +239,7 @@ def _parquet_rows(path: Path, fields: Sequence[str], shown: str) -> Iterator[tup
                 for i in range(batch.num_rows):
                     number += 1
                     try:
-                        yield number, {name: batch.column(name)[i].as_py() for name in columns}, None
+                        yield number, {name: _value(batch.column(name)[i]) for name in columns}, None
                     except UnicodeDecodeError as error:
                         yield number, None, f"invalid UTF-8|byte {error.start}"
         except (pyarrow.ArrowException, OSError) as error:
@@ -262,24 +270,32 @@ def read_file(
     refusals: Refusals,
     other: Counter[str],
     held_out: bool = False,
+    detokenize: Detokenize | None = None,
 ) -> Iterator[Document]:
     """Documents of one file whose domain is wanted. ``other`` counts good rows of known domains that are not.
+
+    ``detokenize`` is needed where the corpus holds token ids (``token_field``).
 
     Raises UserError when more rows are refused than ``refusals`` allows, or for an unknown kind of file.
     """
     if not shown.endswith(FORMATS):
         raise UserError(f"{shown}: unknown kind of file; known: {', '.join(FORMATS)}")
+    if corpus.token_field and detokenize is None:
+        raise UserError(
+            f"corpus {corpus.name}: holds token ids, which only the sample stage puts back together"
+        )
+    text_field = corpus.token_field or corpus.text_field
     only = domains[0] if corpus.domain_field is None and len(domains) == 1 else None
     default = default_domain or only
     if corpus.domain_field is None and default is None:
         raise UserError(f"corpus {corpus.name}: several domains are wanted, but domain_field names no column")
     if path.suffix == ".parquet":
-        fields = [corpus.text_field] + ([corpus.domain_field] if corpus.domain_field else [])
+        fields = [text_field] + ([corpus.domain_field] if corpus.domain_field else [])
         rows = _parquet_rows(path, fields, shown)
     else:
         rows = _json_rows(path)
     known = {*domains, *SLIMPAJAMA_DOMAINS, *([default] if default else [])}
-    text_root = corpus.text_field.split(".")[0]
+    text_root = text_field.split(".")[0]
     refusals.open()
     for number, row, reason in rows:
         if reason is not None:
@@ -305,10 +321,16 @@ def read_file(
                 number,
             )
             continue
-        text = dig(row, corpus.text_field)
+        text = dig(row, text_field)
+        if detokenize is not None and text is not None:
+            try:
+                text = detokenize(text)
+            except ValueError as error:
+                refusals.add(shown, number, "bad token ids", str(error), domain, number)
+                continue
         if not isinstance(text, str):
             what = "missing" if text is None else f"a {type(text).__name__}"
-            refusals.add(shown, number, "no text", f"{corpus.text_field} is {what}", domain, number)
+            refusals.add(shown, number, "no text", f"{text_field} is {what}", domain, number)
             continue
         if not text.strip():
             refusals.add(shown, number, "empty text", "", domain, number)
@@ -338,23 +360,6 @@ def _meta(row: dict[str, Any], text_root: str) -> dict[str, Any]:
 
 
 # --- sources -------------------------------------------------------------------------------------------------------
-
-
-def inside(root: Path, relative: str) -> Path:
-    """The file ``relative`` below ``root``; UserError when it would leave it (absolute, ``..`` or a link outwards).
-
-    The links of a Hugging Face cache (``snapshots/REV/file -> ../../blobs/..``) are followed: they stay in the repository.
-    """
-    pure = PurePosixPath(relative)
-    if pure.is_absolute() or ".." in pure.parts or "\\" in relative or not relative or "\0" in relative:
-        raise UserError(f"{relative!r}: not a path below {root}; write it relative and without `..`")
-    real, base = (root / pure).resolve(), root.resolve()
-    allowed = [base]
-    if base.parent.name == "snapshots":
-        allowed.append(base.parent.parent / "blobs")
-    if not any(real.is_relative_to(folder) for folder in allowed):
-        raise UserError(f"{root / pure}: a link that leaves {root}; copy the file into the folder")
-    return root / pure
 
 
 class Source(NamedTuple):
@@ -399,47 +404,36 @@ def has_own_validation(sources: Iterable[Source]) -> bool:
     return any(file.get("split") == "validation" for source in sources for file in source.content["files"])
 
 
+class File(NamedTuple):
+    """One file of a source: the split that the corpus gives it is ``held_out``."""
+
+    source: Source
+    path: str
+    held_out: bool
+
+    def documents(self, **how: Any) -> Iterator[Document]:
+        """Its wanted documents (``read_file``)."""
+        shown = f"{self.source.content['source']}/{self.path}"
+        domain = self.source.content.get("domain")
+        path = inside(self.source.root, self.path)
+        return read_file(path, shown=shown, default_domain=domain, held_out=self.held_out, **how)
+
+
+def files_in_order(sources: Iterable[Source]) -> list[File]:
+    """Validation files first, then by source name and path, whatever the order of ``sources``."""
+    files = [File(s, f["path"], f.get("split") == "validation") for s in sources for f in s.content["files"]]
+    return sorted(files, key=lambda file: (not file.held_out, file.source.name, file.path))
+
+
 def read(
     sources: Iterable[Source], corpus: Corpus, domains: Sequence[str], refusals: Refusals, other: Counter[str]
 ) -> Iterator[Document]:
-    """All wanted documents of all sources: validation files first, then by source name, path and row, whatever the order
-    of ``sources``. Memory: one row at a time."""
-    files = [
-        (file.get("split") != "validation", s.name, file["path"], s)
-        for s in sources
-        for file in s.content["files"]
-    ]
-    for training, _, path, source in sorted(files, key=lambda entry: entry[:3]):
-        yield from read_file(
-            inside(source.root, path),
-            shown=f"{source.content['source']}/{path}",
-            corpus=corpus,
-            domains=domains,
-            default_domain=source.content.get("domain"),
-            refusals=refusals,
-            other=other,
-            held_out=not training,
-        )
+    """All wanted documents of all sources, in the order of ``files_in_order``. Memory: one row at a time."""
+    for file in files_in_order(sources):
+        yield from file.documents(corpus=corpus, domains=domains, refusals=refusals, other=other)
 
 
 # --- listing a local folder or a hub repository --------------------------------------------------------------------
-
-
-def matches(path: str, patterns: Iterable[str]) -> bool:
-    """Whether a relative path matches a shell pattern; ``*`` also crosses folders, ``**/`` also stands for none."""
-    return any(
-        fnmatch.fnmatchcase(path, pattern) or fnmatch.fnmatchcase(path, pattern.replace("**/", ""))
-        for pattern in patterns
-    )
-
-
-def _check_patterns(corpus: Corpus) -> None:
-    for pattern in (*corpus.train_files, *corpus.validation_files):
-        pure = PurePosixPath(pattern)
-        if pure.is_absolute() or ".." in pure.parts:
-            raise UserError(
-                f"corpus {corpus.name}: pattern {pattern!r} leaves the folder; write it relative, without `..`"
-            )
 
 
 def quick_hash(path: Path) -> str:
@@ -453,112 +447,70 @@ def quick_hash(path: Path) -> str:
     return digest.hexdigest()
 
 
-def list_folder(corpus: Corpus, root: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Files of each split below ``root``, and files left out because their name marks them as held out.
-
-    A file that matches ``validation_files`` is validation even where ``train_files`` matches too. A training pattern never
-    takes a file whose folder or name says validation, valid, val, dev or test. UserError when a split has no file.
-    """
-    _check_patterns(corpus)
-    if not root.is_dir():
-        raise UserError(f"{root}: no such folder; set `locations: {{{corpus.name}: FOLDER}}` in config.yaml")
+def names_below(root: Path) -> list[str]:
+    """Relative names of the readable files below a folder; hidden folders (downloads under way, a hub's notes) are skipped."""
     names = []
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(f for f in folders if not f.startswith("."))
         names += [(Path(folder) / f).relative_to(root).as_posix() for f in files if f.endswith(FORMATS)]
-    chosen: list[dict[str, Any]] = []
-    left_out = []
-    for name in sorted(names):
-        if matches(name, corpus.validation_files):
-            split = "validation"
-        elif not matches(name, corpus.train_files):
-            continue
-        elif any(_HELD_OUT.match(part) for part in PurePosixPath(name).parts):
-            left_out.append(name)
-            continue
-        else:
-            split = "train"
+    return sorted(names)
+
+
+def list_folder(
+    corpus: Corpus, root: Path, known: Mapping[str, Remote] | None = None
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Files of each split below ``root``, and files left out because their name marks them as held out (``splits_of``).
+
+    ``known``: only these files, whose hashes were checked when they came. UserError when a split has no file.
+    """
+    check_patterns(corpus)
+    if not root.is_dir():
+        raise UserError(f"{root}: no such folder; set `locations: {{{corpus.name}: FOLDER}}` in config.yaml")
+    names = names_below(root) if known is None else sorted(known)
+    chosen, left_out = splits_of(names, corpus)
+    for split, patterns in missing_splits(corpus, chosen):
+        shown = ", ".join(names[:5]) or f"none that ends in {', '.join(FORMATS)}"
+        raise UserError(
+            f"corpus {corpus.name}: no {split} file below {root} matches {', '.join(patterns)}; files there: {shown}"
+        )
+    files = []
+    for name, split in chosen.items():
         path = inside(root, name)
         size = path.stat().st_size
-        entry = {"path": name, "bytes": size, "split": split}
-        entry |= (
-            {"sha256": sha256_file(path)} if size <= FULL_HASH_BYTES else {"quick_sha256": quick_hash(path)}
-        )
-        chosen.append(entry)
-    for split, patterns in (("train", corpus.train_files), ("validation", corpus.validation_files)):
-        if patterns and not any(file["split"] == split for file in chosen):
-            shown = ", ".join(sorted(names)[:5]) or f"none that ends in {', '.join(FORMATS)}"
-            raise UserError(
-                f"corpus {corpus.name}: no {split} file below {root} matches {', '.join(patterns)}; files there: {shown}"
-            )
-    return chosen, left_out
+        sha256 = known[name].sha256 if known else None
+        if sha256 is None and size <= FULL_HASH_BYTES:
+            sha256 = sha256_file(path)
+        digest = {"sha256": sha256} if sha256 else {"quick_sha256": quick_hash(path)}
+        files.append({"path": name, "bytes": size, "split": split, **digest})
+    return files, left_out
 
 
-def _status(error: BaseException | None) -> int | None:
-    """HTTP status in an error or in what caused it: the client hides a 429 behind "file not found"."""
-    while error is not None:
-        code = getattr(getattr(error, "response", None), "status_code", None)
-        if code is not None:
-            return code
-        error = error.__cause__ or error.__context__
-    return None
+def has_copy(corpus: Corpus, folder: Path) -> bool:
+    """Whether a folder holds files of a hub corpus under the repository's own names, for every split."""
+    if not folder.is_dir():
+        return False
+    chosen, _ = splits_of(names_below(folder), corpus)
+    return bool(chosen) and not missing_splits(corpus, chosen)
 
 
-def _refusal(error: Exception) -> str:
-    status = _status(error)
-    if status in (401, 403, 404):
-        return f"HTTP {status}: gone, private or gated; set HF_TOKEN to a token with access"
-    if status == 429:
-        return "HTTP 429: too many requests; set HF_TOKEN and run the same command again (finished files are kept)"
-    said = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return (
-        f"HTTP {status}: {said}"
-        if status
-        else f"cannot be reached ({said}); run again where the hub can be reached"
-    )
+def list_corpus(corpus: Corpus, location: Path, instead: Sequence[str] = ()) -> dict[str, Any]:
+    """The content of ``source.json`` for a local or hub corpus.
 
-
-def download(corpus: Corpus, cache: Path) -> tuple[Path, str]:
-    """Fetch the corpus' files from the hub into ``cache`` (resumed where it stopped). Returns the folder and the commit.
-
-    Raises UserError with one line of advice when the hub refuses, asks for patience or cannot be reached.
+    ``location``: the folder; of a hub corpus a folder with its files under their own names (then the hub is not asked), or
+    where downloads go. ``instead``: corpora that an unreachable hub's message names.
     """
-    from huggingface_hub import HfApi, errors, snapshot_download
-
-    _check_patterns(corpus)
-    revision = str(corpus.revision)
-    try:
-        if not re.fullmatch(r"[0-9a-f]{40}", revision):
-            revision = HfApi().dataset_info(corpus.repository, revision=revision).sha
-        folder = cache / str(corpus.repository).replace("/", "--") / revision
-        snapshot_download(
-            repo_id=corpus.repository,
-            repo_type="dataset",
-            revision=revision,
-            allow_patterns=[*corpus.train_files, *corpus.validation_files],
-            local_dir=folder,
-            max_workers=4,
-        )
-    except (OSError, getattr(errors, "HTTPError", OSError)) as error:
-        if isinstance(error, OSError) and error.errno is not None and _status(error) is None:
-            raise  # the disk's errors are not the hub's
-        raise UserError(
-            f"corpus {corpus.name}: {corpus.repository}@{corpus.revision}: {_refusal(error)}; or put the files into a folder "
-            f"and use a corpus of kind local (`locations: {{{corpus.name}: FOLDER}}`)"
-        ) from None
-    return folder, revision
-
-
-def list_corpus(corpus: Corpus, location: Path) -> dict[str, Any]:
-    """The content of ``source.json`` for a local or hub corpus; ``location``: the folder, or the download cache."""
-    commit = None
+    commit, known = None, None
     if corpus.kind == "hub":
-        root, commit = download(corpus, location)
+        if has_copy(corpus, location):
+            root = location
+            print(f"corpus {corpus.name}: files found in {location}; the hub is not asked", file=sys.stderr)
+        else:
+            root, commit, known = download(corpus, location, tuple(instead))
     elif corpus.kind == "local":
         root = location
     else:
         raise UserError(f"corpus {corpus.name}: embedded sources are fetched by respath.data.fetch")
-    files, left_out = list_folder(corpus, root)
+    files, left_out = list_folder(corpus, root, known)
     for name in left_out:
         print(f"left out of training (its name marks it as held out): {name}", file=sys.stderr)
     return {
@@ -569,6 +521,7 @@ def list_corpus(corpus: Corpus, location: Path) -> dict[str, Any]:
         "domain": None,
         "root": str(root.resolve()),
         "repository": corpus.repository,
+        # None: a copy of a repository's files that the user has; the hashes say which.
         "revision": commit,
         "files": files,
         "left_out": left_out,
@@ -585,7 +538,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m respath.data.documents", description="List a local or hub corpus."
     )
     parser.add_argument("--corpus", required=True, help="the corpus spec as JSON or @FILE")
-    parser.add_argument("--location", default="", help="the folder (local), or the download cache (hub)")
+    parser.add_argument(
+        "--location",
+        default="",
+        help="the folder (local), or a folder with the repository's files or for its downloads (hub)",
+    )
+    parser.add_argument("--instead", nargs="*", default=[], help="corpora to name when the hub refuses")
     parser.add_argument("--out", required=True, type=Path, help="source.json to write")
     parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args(argv)
@@ -594,7 +552,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(
             f"corpus {corpus.name}: its folder is not set; set `locations: {{{corpus.name}: FOLDER}}` in config.yaml"
         )
-    content = list_corpus(corpus, Path(arguments.location or DOWNLOADS))
+    content = list_corpus(corpus, Path(arguments.location or DOWNLOADS), arguments.instead)
     write_json(arguments.out, content)
     total = sum(file["bytes"] for file in content["files"])
     print(f"{len(content['files'])} files, {total / 1e6:.1f} MB -> {arguments.out}", file=sys.stderr)

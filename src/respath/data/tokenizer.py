@@ -95,8 +95,12 @@ def token_byte_lengths(path: str | Path) -> np.ndarray:
 
 
 def fingerprint(path: str | Path) -> str:
+    """``content_fingerprint`` of a tokenizer.json."""
+    return content_fingerprint(read_json(path))
+
+
+def content_fingerprint(content: dict[str, Any]) -> str:
     """SHA-256 over vocabulary (added tokens included) and merges in order: equal for files that encode alike."""
-    content = read_json(path)
     vocabulary = dict(content["model"]["vocab"]) | {
         t["content"]: t["id"] for t in content.get("added_tokens", [])
     }
