@@ -16,9 +16,9 @@ rule eval_items:
     params:
         source=PROJECT.config.items,
         location=PROJECT.config.items_location or "",
-        tasks=lambda w: " ".join(PROJECT.evaluation_of(w.paper).tasks),
+        tasks=lambda w: list(PROJECT.evaluation_of(w.paper).tasks),
     shell:
-        "python -m respath.evaluation.items --suite {wildcards.paper:q} --tasks {params.tasks}"
+        "python -m respath.evaluation.items --suite {wildcards.paper:q} --tasks {params.tasks:q}"
         " --source {params.source:q} --location={params.location:q} --out {output:q} > {log:q} 2>&1"
 
 

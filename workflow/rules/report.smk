@@ -24,7 +24,7 @@ rule table:
         out=subpath(output.csv, parent=True),
         definition=lambda w: fingerprint(w.paper, *REPORT_CODE),
     shell:
-        "python -m respath.reporting.table --target {wildcards.paper}_{wildcards.table} --config {params.config:q}"
+        "python -m respath.reporting.table --target {wildcards.paper:q}_{wildcards.table:q} --config {params.config:q}"
         " --out-dir {params.out:q} > {log:q} 2>&1"
 
 
@@ -53,7 +53,7 @@ rule figure:
         out=subpath(output.csv, parent=True),
         definition=lambda w: fingerprint(w.paper, *REPORT_CODE),
     shell:
-        "python -m respath.reporting.figure --target {wildcards.paper}_{wildcards.figure} --config {params.config:q}"
+        "python -m respath.reporting.figure --target {wildcards.paper:q}_{wildcards.figure:q} --config {params.config:q}"
         " --out-dir {params.out:q} > {log:q} 2>&1"
 
 
@@ -61,6 +61,7 @@ rule page:
     "One HTML page with all tables, figures and claims of a paper."
     input:
         lambda w: [f for a in PROJECT.artifacts(w.paper) for f in rendered(a)],
+        lambda w: overlaps_of(w.paper),
         lambda w: analyses_for_claims(w.paper),
     output:
         report("reports/out/{scale}/{paper}/index.html", caption="../report/page.rst", category="{paper}"),
@@ -125,7 +126,7 @@ rule pdf:
         config=CONFIG,
         papers=PAPERS,
     shell:
-        "for paper in {params.papers:q}; do python -m respath.reporting.pdf --paper $paper --config {params.config:q};"
+        'for paper in {params.papers:q}; do python -m respath.reporting.pdf --paper "$paper" --config {params.config:q};'
         " done 2>&1 | tee {log:q}"
 
 

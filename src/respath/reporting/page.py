@@ -32,6 +32,7 @@ from respath.config.project import Artifact, Project
 from respath.errors import OK, guard
 from respath.files import write_text
 from respath.reporting import figure as figures
+from respath.reporting.contamination import overlap_context
 from respath.reporting.footer import footer_lines
 from respath.reporting.latex import templates_of
 from respath.reporting.layout import Head, Layout, lay_out, short_status
@@ -238,6 +239,7 @@ def page(project: Project, results: Results, paper_id: str, folder: Path) -> str
         not_run=not_run_text(not_run),
         runs=_run_rows(results, runs.values(), {one["run"]: duration(one["seconds"]) for one in not_run}),
         kv_deviations=kv_deviations(results, paper_id),
+        overlap=overlap_context(project, results, paper_id),
         summary=counts_text(cells),
         source=results.source,
     )

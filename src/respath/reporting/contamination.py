@@ -1,0 +1,43 @@
+"""What a page says about evaluation items that the training sample holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from respath.comparison.results import Results
+from respath.config.project import Project
+from respath.config.run import sample_id
+from respath.errors import UserError
+from respath.files import read_json
+
+
+def overlap_context(project: Project, results: Results, paper: str) -> dict[str, Any] | None:
+    """The overlap report of the paper's sample as rows; None where there is none (yet)."""
+    path = results.folder / "overlap" / sample_id(project.data_of(paper).sample) / f"{paper}.json"
+    if not path.exists():
+        return None
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("kind") != "overlap" or content.get("schema") != 1:
+        raise UserError(f"{path}: not an overlap report; delete it and run the same command again")
+    documents = sum(domain["documents"] for domain in content["domains"].values())
+    size = sum(domain["bytes"] for domain in content["domains"].values())
+    whole = sum(domain["of_bytes"] for domain in content["domains"].values())
+    rows = [
+        {
+            "task": task,
+            "items": f"{entry['items']:,}",
+            "testable": f"{entry['long_enough']:,}",
+            "hit": f"{entry['hit']:,}",
+            "share": f"{100 * entry['hit'] / entry['long_enough']:.1f} %" if entry["long_enough"] else "–",
+            "domains": ", ".join(
+                f"{name.removeprefix('RedPajama')} {n:,}" for name, n in entry["domains"].items()
+            ),
+        }
+        for task, entry in content["tasks"].items()
+    ]
+    return {
+        "rows": rows,
+        "skipped": content["skipped"],
+        "words": content["words"],
+        "read": f"{documents:,} training documents, {size / 1e6:,.1f} MB ({100 * size / max(1, whole):.0f} % of the sample)",
+    }
