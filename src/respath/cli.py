@@ -58,7 +58,7 @@ def _grid(*columns: str, right: tuple[str, ...] = ()) -> RichTable:
 
 def _console() -> Console:
     """A console as wide as the terminal; in a pipe or a log wide enough for every table."""
-    return Console() if sys.stdout.isatty() else Console(width=150)
+    return Console() if sys.stdout.isatty() else Console(width=170)
 
 
 def amount(value: float, unit: str = "") -> str:
@@ -287,7 +287,7 @@ def plan(
         float | None, typer.Option(help="Share of the peak that training reaches (default 0.4).")
     ] = None,
 ) -> None:
-    """Runs needed and done, tokens, FLOPs, hours and disk per target, before spending anything."""
+    """Runs needed and done, tokens, FLOPs, hours, disk and downloads per target, before spending anything."""
     from respath.accounting import plan as planning
 
     project = _project(scale)
@@ -297,27 +297,41 @@ def plan(
     if as_json:
         return _print_json(result)
     console = _console()
-    numbers = ("runs", "done", "tokens", "FLOPs", "device time", "wall", "disk")
+    numbers = ("runs", "done", "tokens", "FLOPs", "device time", "wall", "disk", "download")
     title = ("title",) if console.width >= 120 else ()
     table = _grid("target", *numbers, *title, right=("target", *numbers))
     table.columns[0].justify = "left"
     for row in [
         *result["targets"],
-        {"target": "total", "title": "each run once, with the token store", **result["total"]},
+        {"target": "total", "title": "each run, store and download once", **result["total"]},
     ]:
         table.add_row(
             row["target"], str(row["runs"]), str(row["done"]), amount(row["tokens"]), amount(row["flops"]),
             duration(row["device_hours"]), duration(row["wall_hours"]), amount(row["disk"], "B"),
-            *[row["title"]] * len(title),
+            amount(row["download"], "B"), *[row["title"]] * len(title),
         )  # fmt: skip
     console.print(table)
-    speed = f"{machine.devices} x {machine.device}" if machine.device != "cpu" else "one CPU core"
-    console.print(
-        f"Scale {result['scale']}, seeds {_text(result['seeds'])}. Hours assume {speed} at "
-        f"{amount(result['assumptions']['peak_flops_per_device'])}FLOP/s peak and MFU {machine.mfu:g}; time and tokens "
-        "count what is not done yet, disk counts everything.",
-        style="dim",
-    )
+    if result["data"]:
+        console.print(_data_table(result))
+    for line in planning.assumption_lines(result):
+        console.print(line, style="dim")
+
+
+def _data_table(result: dict[str, Any]) -> RichTable:
+    """Each token store of a plan, and below it what more tokens of the kind cost."""
+    numbers = ("tokens", "text", "download", "disk", "jobs", "scan", "merge", "tokenize", "memory")
+    table = _grid("data", *numbers, right=numbers)
+    for store, cost in result["data"].items():
+        rows = [(store, cost), *(("  the same to", more) for more in result["extrapolation"][store])]
+        for name, row in rows:
+            hours = (row["scan_hours"], row["merge_hours"], row["tokenize_hours"])
+            table.add_row(
+                name, amount(row["tokens"]), amount(row["text_bytes"], "B"), amount(row["download"], "B"),
+                amount(row["disk"], "B"), f"{row['jobs']:,}",
+                *("?" if value is None else duration(value) for value in hours),
+                "?" if row["memory_mb"] is None else amount(row["memory_mb"] * 1e6, "B"),
+            )  # fmt: skip
+    return table
 
 
 @app.command()

