@@ -22,9 +22,10 @@ import numpy as np
 
 from respath.config.documents import check
 from respath.config.run import Data
-from respath.data.manifest import inside_store, load_manifest
+from respath.data.manifest import FULL_CHECK_BYTES, inside_store, load_manifest, store_bytes
 from respath.data.tokenizer import token_byte_lengths
 from respath.errors import UserError
+from respath.files import sha256_file
 
 __all__ = ["Loader", "Rows", "block_counts", "permute", "row_bytes", "token_byte_lengths", "validation_rows"]
 
@@ -105,6 +106,7 @@ class Rows:
         dtype = np.dtype(content["dtype"]).newbyteorder("<")
         self.context = context
         self.views = []
+        small = store_bytes(content) <= FULL_CHECK_BYTES
         for shard in entry["shards"]:
             path = inside_store(manifest, shard["path"])
             rows = shard["tokens"] // context
@@ -118,6 +120,11 @@ class Rows:
                 raise UserError(
                     f"{path}: {size} bytes, but {manifest} says {shard['tokens'] * dtype.itemsize}; delete both "
                     "and run the same command again"
+                )
+            if small and shard.get("sha256") and sha256_file(path) != shard["sha256"]:
+                raise UserError(
+                    f"{path}: its SHA-256 differs from {manifest}; delete its .json and {manifest.name} and run the same command "
+                    "again to make them anew"
                 )
             if rows:
                 self.views.append(np.memmap(path, dtype=dtype, mode="r", shape=(rows, context)))
@@ -257,6 +264,12 @@ def _tokenizer_lengths(path: Path) -> np.ndarray:
 
 
 def store_byte_lengths(manifest_path: str | Path) -> np.ndarray:
-    """``token_byte_lengths`` of the tokenizer that a token store was made with."""
+    """``token_byte_lengths`` of the tokenizer that a token store was made with. UserError when it is another one."""
     path = Path(manifest_path)
-    return _tokenizer_lengths((path.parent / load_manifest(path)["tokenizer"]["path"]).resolve())
+    entry = load_manifest(path)["tokenizer"]
+    tokenizer = (path.parent / entry["path"]).resolve()
+    if not tokenizer.is_file() or sha256_file(tokenizer) != entry["sha256"]:
+        raise UserError(
+            f"{tokenizer}: missing or not the tokenizer of {path}; delete both and run the same command again"
+        )
+    return _tokenizer_lengths(tokenizer)

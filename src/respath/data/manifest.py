@@ -42,6 +42,12 @@ def inside_store(manifest: Path, relative: str) -> Path:
     return path
 
 
+def store_bytes(content: dict[str, Any]) -> int:
+    """Size of all shards of a manifest."""
+    tokens = sum(domain["tokens"] for split in content["splits"].values() for domain in split.values())
+    return tokens * np.dtype(content["dtype"]).itemsize
+
+
 def verify(manifest_path: str | Path, full: bool | None = None) -> dict[str, Any]:
     """Check every shard's size, and its SHA-256 when ``full`` (default: when the store is small). Returns the manifest.
 
@@ -57,7 +63,7 @@ def verify(manifest_path: str | Path, full: bool | None = None) -> dict[str, Any
     ]
     width = np.dtype(content["dtype"]).itemsize
     if full is None:
-        full = sum(shard["tokens"] for shard in shards) * width <= FULL_CHECK_BYTES
+        full = store_bytes(content) <= FULL_CHECK_BYTES
     wrong = []
     for shard in shards:
         file = inside_store(path, shard["path"])
@@ -80,7 +86,7 @@ def _below(shard: Path, manifest: Path) -> str:
         raise UserError(f"{shard}: a shard must lie below the manifest's folder {manifest.parent}") from None
 
 
-def _note(data: Data) -> str:
+def _note(data: Data, sources: Sequence[dict[str, Any]]) -> str:
     corpus = data.sample.corpus
     if corpus.kind == "embedded":
         return (
@@ -88,7 +94,9 @@ def _note(data: Data) -> str:
             "not comparable with the paper's."
         )
     if corpus.kind == "hub":
-        return f"Seeded sample (seed {data.sample.seed}) of {corpus.repository} at {corpus.revision}."
+        revision = next((source["revision"] for source in sources if source.get("revision")), None)
+        where = f"at {revision}" if revision else "from a local copy of its files"
+        return f"Seeded sample (seed {data.sample.seed}) of {corpus.repository} {where}."
     return f"Seeded sample (seed {data.sample.seed}) of a local copy of {corpus.name}."
 
 
@@ -194,7 +202,7 @@ def make_manifest(
         "kind": "tokens",
         "spec": identity(data),
         "stand_in": stand_in,
-        "note": _note(data),
+        "note": _note(data, listed),
         "tokenizer": {
             "id": tokenizer_id(data),
             "path": Path(os.path.relpath(tokenizer_json.resolve(), out.parent.resolve())).as_posix(),

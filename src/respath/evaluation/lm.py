@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from respath.data.paths import inside
 from respath.errors import UserError, guard
 from respath.evaluation.suites import definitions_folder, lm_eval_version
 from respath.evaluation.weights import chosen_device, load_trained, read_train
@@ -34,7 +35,7 @@ def read_items(path: Path) -> dict[str, Any]:
     for name, entry in items["tasks"].items():
         if entry["status"] != "done":
             continue
-        file = path.parent / entry["file"]
+        file = inside(path.parent, str(entry["file"]))
         if not file.is_file():
             problems.append(f"{file}: items of task {name} are missing; delete {path} and collect them again")
         elif sha256_file(file) != entry["sha256"]:
@@ -115,7 +116,7 @@ def evaluate_tasks(
             # lm-eval's own limit is applied after the whole data set was read and converted; the first rows of the
             # file are the same items.
             data = work / f"{name}.jsonl"
-            with (items_path.parent / entry["file"]).open(encoding="utf-8") as stream:
+            with inside(items_path.parent, str(entry["file"])).open(encoding="utf-8") as stream:
                 write_text(data, "".join(itertools.islice(stream, limit)))
             write_text(work / "tasks" / f"{name}.yaml", override(name, entry, data))
         try:
