@@ -123,10 +123,17 @@ def test_learnable_coefficients_are_read_per_layer_with_their_ratio():
     assert found.series["source"] == [None, 0.5, None, 3.0]
     assert found.series["own"] == [None, 0.25, None, -1.5]
     assert found.series["ratio"] == [None, 2.0, None, -2.0]
-    assert found.scalars["late_over_early"] == -1.0
+    # Magnitudes are compared: the sign of a coefficient is in the series.
+    assert found.scalars["late_over_early"] == pytest.approx(1.0)
     # From 0.5 and 0.5.
     assert found.scalars["moved_mean"] == pytest.approx((0 + 0.25 + 2.5 + 2.0) / 4)
     assert found.scalars["moved_max"] == 2.5
+
+
+def test_late_layers_are_compared_with_early_ones_by_geometric_means():
+    assert coefficients.late_over_early([None, 2.0, 0.5], [8.0, -0.5, 16.0]) == pytest.approx(4.0)
+    assert coefficients.late_over_early([None, None], [1.0]) is None
+    assert coefficients.late_over_early([0.0], [1.0]) is None
 
 
 def test_constant_coefficients_are_read_and_have_not_moved():

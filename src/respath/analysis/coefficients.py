@@ -8,13 +8,16 @@ null on layers that mix nothing, and where one of the two terms does not exist. 
 reused value, a row of a token table or the projected embedding it is ``source``. A dense path has source = matrix[n][1] and
 own = matrix[n][n]; the rows of layers that it leaves alone are their own value. Plus-normalised coefficients are what the
 softmax gives, times the scale.
-``late_over_early``: mean ratio in the second half of the layers over that in the first half. ``moved_mean``, ``moved_max``:
-absolute change since the start, of learned coefficients.
-Source: ResFormer (arXiv 2410.17897), Figure 6 and Section 4.4; the halves are our reading of "later layers".
+``late_over_early``: geometric mean of |ratio| in the second half of the layers over that in the first half (a mean of ratios
+themselves would be ruled by one lambda_2 near zero). ``moved_mean``, ``moved_max``: absolute change since the start, of learned
+coefficients.
+Source: ResFormer (arXiv 2410.17897), Figure 6 and Section 4.4; the halves are our reading of "later layers", and the mean is
+ours.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -92,6 +95,12 @@ def starts(spec: ModelSpec) -> dict[str, float] | None:
     return None
 
 
+def late_over_early(early: list[float | None], late: list[float | None]) -> float | None:
+    """Geometric mean of magnitudes of ``late`` over that of ``early``; None where either half has no number but zeros."""
+    logs = [[math.log(abs(value)) for value in half if value] for half in (early, late)]
+    return math.exp(mean(logs[1]) - mean(logs[0])) if all(logs) else None
+
+
 def measure(model: Transformer) -> Findings:
     """Coefficients of a model's value path."""
     path, spec = model.values, model.spec
@@ -104,7 +113,7 @@ def measure(model: Transformer) -> Findings:
         if spec.values.kind == "dense":
             series["matrix"] = dense_matrix(path, spec.layers)
     half = spec.layers // 2
-    scalars = {"late_over_early": ratio(mean(series["ratio"][half:]), mean(series["ratio"][:half]))}
+    scalars = {"late_over_early": late_over_early(series["ratio"][:half], series["ratio"][half:])}
     start, reason = starts(spec), None
     if start is None:
         reason = "no coefficient is learned"
