@@ -88,6 +88,45 @@ def test_killed_at_any_write_of_a_checkpoint_a_run_ends_bit_identical(run, refer
     assert not list(run.checkpoints.glob(".*")), "a killed writer's files are cleared away"
 
 
+@pytest.mark.parametrize("first", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in range(14, 62, 12))])
+def test_a_disk_that_is_full_at_any_write_costs_at_most_a_restart(run, reference, first):
+    """Each try meets a full disk at one write; some finish all the same, the others say what to do."""
+    for number in range(first, first + 12, 5):
+        child = run.start(checkpoint_steps=2, full_at=number)
+        code = child.wait()
+        assert code in (0, 2) and "Traceback" not in child.said
+        assert code == 0 or "no space left on the device" in child.said
+    assert run.start(checkpoint_steps=2).wait() == 0
+    assert_like(run, reference)
+    assert not list(run.checkpoints.glob(".*"))
+
+
+def test_a_stop_signal_with_little_grace_before_the_kill_loses_at_most_the_steps_since_the_last_checkpoint(
+    run, reference
+):
+    graces = random.Random(3)
+    for step in (4, 9, 14):
+        child = run.start(step_seconds=SLOW_STEP, checkpoint_steps=4)
+        child.until(lambda step=step: lines(run) >= step)
+        child.signal(signal.SIGTERM)
+        time.sleep(graces.uniform(0, 2 * SLOW_STEP))
+        child.signal(signal.SIGKILL)
+        assert child.wait() in (RETRY, -signal.SIGKILL)
+        assert not run.out.exists()
+    assert run.start().wait() == 0
+    assert_like(run, reference)
+
+
+def test_a_clock_that_jumps_years_stops_nothing_and_triggers_nothing(run, reference, monkeypatch):
+    """Intervals and limits are the monotonic clock's; only what people read comes from the wall clock."""
+    years = iter(range(1, 1_000_000))
+    monkeypatch.setattr(time, "time", lambda: 1e9 + (-1) ** next(years) * 3e8)
+    assert run.here(checkpoint_minutes=60, time_limit_minutes=600) == 0
+    assert_like(run, reference)
+    assert not checkpoint_steps(run)
+    assert 0 <= run.result["cost"]["seconds"] < 3600
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_a_stop_signal_keeps_the_work_and_the_same_command_goes_on(run, reference, number):
     child = run.start(step_seconds=SLOW_STEP)

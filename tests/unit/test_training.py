@@ -6,7 +6,6 @@ import json
 import math
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +30,7 @@ from respath.training.results import weights_path
 from respath.training.runtime import read_runtime, refuse_engine
 from respath.training.world import World
 from tests.unit.corpus import tiny_tokens
-from tests.unit.training_runs import Run, tiny_spec
+from tests.unit.training_runs import Run, start_ranks, tiny_spec
 
 ALONE = World(0, 1, torch.device("cpu"))
 ROOT = Path(__file__).resolve().parents[2]
@@ -314,16 +313,9 @@ def assert_same_curve(run: Run, single: Run) -> None:
     assert run.history.count("\n") == 24
 
 
-def start_ranks(run: Run, **options) -> list:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
-    return [run.start(environment={**address, "RANK": rank, "LOCAL_RANK": rank}, **options) for rank in "01"]
-
-
 def test_two_processes_train_the_curve_of_one(tokens, tmp_path, single):
     run = Run(tmp_path, tiny_spec(tokens[1]), tokens[0])
-    ranks = start_ranks(run, micro_batch=2, checkpoint_steps=10)
+    ranks = start_ranks([(run, {"micro_batch": 2, "checkpoint_steps": 10})])
     assert [rank.wait() for rank in ranks] == [0, 0]
     assert_same_curve(run, single)
     assert "destroy_process_group" not in ranks[0].said
@@ -332,19 +324,19 @@ def test_two_processes_train_the_curve_of_one(tokens, tmp_path, single):
 
 def test_a_signal_to_one_of_two_processes_stops_both_at_one_checkpoint(tokens, tmp_path, single):
     run = Run(tmp_path, tiny_spec(tokens[1]), tokens[0])
-    ranks = start_ranks(run, micro_batch=2, step_seconds=0.05)
+    ranks = start_ranks([(run, {"micro_batch": 2})], step_seconds=0.05)
     ranks[1].until(lambda: (run.checkpoints / "history.jsonl").exists() and run.history.count("\n") >= 5)
     ranks[1].signal(signal.SIGTERM)
     assert [rank.wait() for rank in ranks] == [RETRY, RETRY]
     assert len(list(run.checkpoints.glob("step-*"))) == 1
-    assert [rank.wait() for rank in start_ranks(run, micro_batch=2)] == [0, 0]
+    assert [rank.wait() for rank in start_ranks([(run, {"micro_batch": 2})])] == [0, 0]
     assert_same_curve(run, single)
 
 
 def test_two_processes_leave_when_another_trainer_is_at_work(tokens, tmp_path):
     run = Run(tmp_path, tiny_spec(tokens[1]), tokens[0])
     with Lease(run.checkpoints):
-        assert [rank.wait() for rank in start_ranks(run)] == [LEASE_HELD, LEASE_HELD]
+        assert [rank.wait() for rank in start_ranks([(run, {})])] == [LEASE_HELD, LEASE_HELD]
 
 
 @pytest.mark.slow

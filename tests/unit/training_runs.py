@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import multiprocessing
 import multiprocessing.forkserver
 import os
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -22,6 +24,28 @@ LEARNABLE = {
     "source": 1,
     "layers": "all",
     "coefficients": {"source": 0.5, "own": 0.5, "learnable": True},
+}
+
+#: A recipe of Bank of Values' kind, for ``tiny_spec(data, **MUON)``: groups far enough apart to tell them from each other.
+MUON = {
+    "optimizer": "muon_adamw",
+    "schedule": "constant_linear",
+    "warmdown_share": 0.65,
+    "peak_lr": 0.02,
+    "final_lr": 0.001,
+    "start_lr": 0.0,
+    "weight_decay": 0.2,
+    "grad_clip": None,
+    "adam_eps": 1e-10,
+    "muon": {"momentum_warmup_steps": 5},
+    "groups": {
+        "head": {"lr": 0.008, "beta1": 0.8, "beta2": 0.96, "weight_decay": 0.01},
+        "embedding": {"lr": 0.3, "beta1": 0.8, "beta2": 0.995, "weight_decay": 0.001},
+        "tables": {"lr": 0.15, "beta1": 0.8, "beta2": 0.995, "weight_decay": 0.01},
+        "coefficients": {"lr": 0.5, "beta1": 0.96, "beta2": 0.95},
+        "own_coefficients": {"lr": 0.005, "beta1": 0.8, "beta2": 0.95, "weight_decay": 0.05},
+        "smear": {"lr": 0.2, "beta1": 0.8, "beta2": 0.95},
+    },
 }
 
 
@@ -112,26 +136,61 @@ class Run:
         *,
         step_seconds: float = 0.0,
         die_at: int | None = None,
+        full_at: int | None = None,
         environment: dict | None = None,
         **runtime,
     ) -> Child:
-        """Train in a process of its own. ``step_seconds`` slows each step; ``die_at``: see ``_die_at``."""
-        return Child(self.folder, self.arguments(**runtime), step_seconds, die_at, environment or {})
+        """Train in a process of its own.
+
+        ``step_seconds`` slows each step; ``die_at`` and ``full_at``: see ``_at_durable_call``.
+        """
+        jobs = [(self.arguments(**runtime), environment or {})]
+        return Child(self.folder, jobs, step_seconds, die_at, full_at)
+
+
+def start_ranks(jobs: list[tuple[Run, dict]], size: int = 2, **options) -> list[Child]:
+    """Train runs, each with its runtime, one after the other in ``size`` processes that work together; options as in ``start``.
+
+    One set of processes for many runs: starting it costs more than a tiny run.
+    """
+    ports = [str(free_port()) for _ in jobs]
+    children = []
+    for rank in range(size):
+        of_rank = []
+        for (run, runtime), port in zip(jobs, ports, strict=True):
+            world = {"WORLD_SIZE": str(size), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"}
+            of_rank.append((run.arguments(**runtime), world | address))
+        children.append(Child(jobs[0][0].folder, of_rank, **options))
+    return children
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 class Child:
-    """A training process with its standard error in a file."""
+    """A process that trains one run after the other, with its standard error in a file.
+
+    ``jobs``: of each run its arguments and its environment. The process ends at the first exit code that is not 0.
+    """
 
     def __init__(
-        self, folder: Path, arguments: list[str], step_seconds: float, die_at: int | None, environment: dict
+        self,
+        folder: Path,
+        jobs: list[tuple[list[str], dict]],
+        step_seconds: float = 0.0,
+        die_at: int | None = None,
+        full_at: int | None = None,
     ):
         folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix="stderr-", dir=folder)
         os.close(handle)
         self.errors = Path(name)
-        self.process = _server().Process(
-            target=_main, args=(name, arguments, step_seconds, die_at, environment)
-        )
+        self.process = _server().Process(target=_main, args=(name, jobs, step_seconds, die_at, full_at))
         self.process.start()
 
     def wait(self) -> int:
@@ -157,9 +216,13 @@ class Child:
 
 
 def _main(
-    errors: str, arguments: list[str], step_seconds: float, die_at: int | None, environment: dict
+    errors: str,
+    jobs: list[tuple[list[str], dict]],
+    step_seconds: float,
+    die_at: int | None,
+    full_at: int | None,
 ) -> None:
-    os.environ.update(environment)
+    os.environ.update(jobs[0][1])
     handle = os.open(errors, os.O_WRONLY)
     os.dup2(handle, 2)
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - replaces a stream for good
@@ -174,23 +237,35 @@ def _main(
 
         loop.Training.advance = slow
     if die_at is not None:
-        _die_at(die_at)
-    os._exit(command.main(arguments))
+        _at_durable_call(die_at, lambda path: os.kill(os.getpid(), signal.SIGKILL))
+    if full_at is not None:
+        _at_durable_call(full_at, _disk_is_full)
+    for arguments, environment in jobs:
+        os.environ.update(environment)
+        if code := command.main(arguments):
+            os._exit(code)
+    os._exit(0)
 
 
-def _die_at(number: int) -> None:
-    """Die (SIGKILL) just before the ``number``-th call that makes something durable or visible, counted from 0."""
+def _disk_is_full(path) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def _at_durable_call(number: int, happens) -> None:
+    """Let something happen just before the ``number``-th call that makes something durable or visible, counted from 0."""
     calls = iter(range(1_000_000))
 
-    def dying(function):
+    def called_in_place_of(function):
         def called(*arguments, **keywords):
             if next(calls) == number:
-                os.kill(os.getpid(), signal.SIGKILL)
+                happens(arguments[0])
             return function(*arguments, **keywords)
 
         return called
 
-    os.fsync, os.replace, os.unlink, os.rmdir = map(dying, (os.fsync, os.replace, os.unlink, os.rmdir))
+    os.fsync, os.replace, os.unlink, os.rmdir = map(
+        called_in_place_of, (os.fsync, os.replace, os.unlink, os.rmdir)
+    )
 
 
 @functools.cache

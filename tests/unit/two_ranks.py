@@ -6,7 +6,6 @@ import datetime
 import importlib.util
 import json
 import os
-import socket
 import time
 from pathlib import Path
 
@@ -18,8 +17,10 @@ from respath.config.run import Recipe
 from respath.model import build_model, parameter_roles
 from respath.training.objective import GradientStep, make_objective
 from respath.training.optimizer import make_optimizer
+from respath.training.planning import Plan
 from respath.training.world import World
 from tests.unit.noise import with_noise
+from tests.unit.training_runs import free_port
 
 RANKS = 2
 ROWS = 2  # sequences per rank
@@ -33,21 +34,13 @@ RECIPE = Recipe(
     peak_lr=1e-2,
     final_lr=1e-3,
     adam_eps=1e-3,
+    grad_clip=None,
     batch_sequences=RANKS * ROWS,
     context=LENGTH,
     precision="fp32",
 )
 
-#: ZeRO-2 with our own optimizer. Small buckets, as DeepSpeed allocates them in full for every model; no clipping, as
-#: DeepSpeed clips to a norm of 1 unless told otherwise.
-DEEPSPEED = {
-    "train_micro_batch_size_per_gpu": ROWS,
-    "gradient_accumulation_steps": 1,
-    "zero_optimization": {"stage": 2, "reduce_bucket_size": 1_000_000, "allgather_bucket_size": 1_000_000},
-    "zero_allow_untested_optimizer": True,
-    "gradient_clipping": 0.0,
-    "steps_per_print": 1_000_000,
-}
+PLAN = Plan(micro_batch=ROWS, compile=False, compile_reason="as asked", device="cpu", world=RANKS)
 
 
 def has_deepspeed() -> bool:
@@ -90,36 +83,31 @@ def ddp_step(spec: ModelSpec, ids: torch.Tensor, world: World) -> tuple[torch.nn
 
 
 def deepspeed_step(spec: ModelSpec, ids: torch.Tensor, world: World) -> tuple[torch.nn.Module, float]:
-    """The model after one ZeRO-2 step, and this rank's loss."""
-    import deepspeed
+    """The model after one step through the trainer's own ZeRO-2 path, and this rank's loss."""
+    from respath.training.zero import ZeroEngine
 
     model = perturbed(spec)
-    engine, *_ = deepspeed.initialize(
-        model=make_objective(model, "fp32"), optimizer=optimizer_of(model), config=DEEPSPEED
-    )
-    loss = engine(ids)
-    engine.backward(loss)
-    engine.step()
-    engine.destroy()
-    return model, loss.item()
+    objective, parameters = make_objective(model, "fp32"), dict(model.named_parameters())
+    zero = ZeroEngine(objective, optimizer_of(model), RECIPE, world, PLAN, ROWS, parameters)
+    loss, _ = zero.step(ids)
+    zero.engine.destroy()  # not the process group, which the next model needs
+    return model, loss
 
 
 ENGINES = {"ddp": ddp_step, "deepspeed": deepspeed_step}
 
 
-def report(engine: str, spec: ModelSpec, world: World) -> dict:
-    """What one engine did with one model, as JSON values.
+def report(
+    engine: str, spec: ModelSpec, world: World, ids: torch.Tensor, before: dict, expected: dict
+) -> dict:
+    """What one engine did with one model, as JSON values. ``before``, ``expected``: parameters without and after a plain step.
 
     ``loss`` of this rank's rows before the step and ``after`` of all rows after it; ``gap``: the largest difference of
     a parameter from the single process's; ``unmoved``: parameters that the step left as they were.
     """
-    generator = torch.Generator().manual_seed(5)
-    ids = torch.randint(spec.vocab_size, (RANKS * ROWS, LENGTH), generator=generator)
-    before = dict(perturbed(spec).named_parameters())
     mine = ids[world.rank * ROWS : (world.rank + 1) * ROWS]
     model, loss = ENGINES[engine](spec, mine, world)
     model.eval()
-    expected = plain_step(spec, ids)
     with torch.no_grad():
         after = make_objective(model, "fp32")(ids).item()
         parameters = dict(model.named_parameters())
@@ -141,34 +129,24 @@ def rank_main(rank: int, port: int, folder: str, specs: dict[str, dict], engines
         "WORLD_SIZE": str(RANKS),
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
-        "DS_ACCELERATOR": "cpu",
     }
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
     world = World(rank, RANKS, torch.device("cpu"))
-    if "deepspeed" in engines:
-        import deepspeed
-
-        # Where there is a C++ compiler it compiles shared-memory collectives on first use, for minutes; gloo suffices.
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     results: dict[str, dict] = {}
     for name, fields in specs.items():
         spec = ModelSpec.model_validate_json(json.dumps(fields))
+        generator = torch.Generator().manual_seed(5)
+        ids = torch.randint(spec.vocab_size, (RANKS * ROWS, LENGTH), generator=generator)
+        before, expected = dict(perturbed(spec).named_parameters()), plain_step(spec, ids)
         results[name] = {}
         for engine in engines:
             try:
-                results[name][engine] = report(engine, spec, world)
+                results[name][engine] = report(engine, spec, world, ids, before, expected)
             except (RuntimeError, ValueError, AssertionError, TypeError, KeyError, AttributeError) as error:
                 results[name][engine] = {"error": f"{type(error).__name__}: {error}"}
     Path(folder, f"rank{rank}.json").write_text(json.dumps(results))
     world.close()
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def run_pair(folder: Path, specs: dict[str, ModelSpec], engines: list[str], seconds: float) -> list[dict]:

@@ -184,9 +184,9 @@ class CheckpointStore:
 
     def clean(self) -> None:
         """Remove what a killed writer left behind. Call only while holding the run's lease."""
-        for entry in self.folder.glob(".step-*.part"):
+        for entry in self.folder.glob(".*.part"):
             with contextlib.suppress(OSError):
-                shutil.rmtree(entry)
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
     # --- reading ---
 

@@ -409,7 +409,7 @@ def _train(job: Job, world: World, lease: Lease | None, stop: StopRequest, repor
         if not world.lost(error):
             raise
         line = f"{job.run}: another process of this training is gone; run the same command to go on from the newest checkpoint"
-        reporter.record(line)
+        reporter.record(f"{line} ({str(error).splitlines()[0]})")
         # The first rank speaks; where it is the one that is gone, the second.
         raise Stopped([line] if world.rank <= 1 else []) from None
     finally:

@@ -72,18 +72,17 @@ class ZeroEngine:
         parameters: Mapping[str, nn.Parameter],
     ):
         if rows % plan.micro_batch:
+            fits = max(n for n in range(1, plan.micro_batch) if rows % n == 0)
             raise UserError(
                 f"--runtime: micro_batch: {plan.micro_batch} does not divide the {rows} sequences of a process, which engine: "
-                "deepspeed needs; leave it to auto"
+                f"deepspeed needs; give {fits}"
             )
         self.optimizer, self.parameters, self.micro_batch = optimizer, dict(parameters), plan.micro_batch
         self.scale = LossScale(recipe.precision == "fp16")
         self.deepspeed = _import_deepspeed(world.device)
-        if plan.compile:
-            objective.compile()
         elements = sum(parameter.numel() for parameter in self.parameters.values())
         self.engine, *_ = self.deepspeed.initialize(
-            model=objective,
+            model=torch.compile(objective) if plan.compile else objective,
             optimizer=optimizer,
             config=deepspeed_config(recipe, plan, rows, elements),
         )
