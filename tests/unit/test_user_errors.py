@@ -130,6 +130,11 @@ def test_a_micro_batch_that_is_none_is_named_by_its_key(value):
     )
 
 
+def test_a_tokenizer_that_is_not_published_is_named_with_the_nearest():
+    said = problems(check, UserConfig, {"tokenizers": {"neo": "/data"}}, "--config")
+    assert said == "--config: tokenizers.neo: 'neo' is not known (did you mean 'neox'?)"
+
+
 def test_a_full_disk_names_what_to_set_instead_where_something_can_be_set():
     full = OSError(errno.ENOSPC, "No space left on device", "checkpoints/x")
     assert "`checkpoints:` in config.yaml" in explain_os_error(full, ELSEWHERE)

@@ -100,11 +100,12 @@ rule tokenizer:
     resources:
         mem_mb=4000,
         runtime=60,
+        origin=lambda w: PROJECT.config.tokenizers.get(w.tokenizer, "auto"),
     params:
         spec=lambda w: canonical_json(identity(TOKENIZERS[w.tokenizer].tokenizer)),
     shell:
         "RAYON_NUM_THREADS={threads} python -m respath.data.tokenizer --spec {params.spec:q} --sample {input.sample:q}"
-        " --out {output:q} > {log:q} 2>&1"
+        " --origin={resources.origin:q} --out {output:q} > {log:q} 2>&1"
 
 
 rule tokenize:

