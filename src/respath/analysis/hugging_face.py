@@ -32,6 +32,8 @@ TOKENIZER = "tokenizer.json"
 
 def load(folder: Path, dtype: torch.dtype, device: str):
     """The causal language model of a folder, in evaluation mode. Raises UserError for a folder that is none."""
+    from safetensors import SafetensorError
+
     try:
         from transformers import AutoModelForCausalLM
     except ImportError:
@@ -52,7 +54,7 @@ def load(folder: Path, dtype: torch.dtype, device: str):
             trust_remote_code=False,
             local_files_only=True,
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise UserError(
             f"{folder}: transformers cannot read it: {' '.join(str(error).split())[:300]}"
         ) from None
@@ -124,7 +126,7 @@ def inputs_for(folder: Path, manifest: Path, context: int, sequences: int) -> In
     # Another vocabulary needs more or fewer tokens for a text: twice the text leaves enough of it.
     longer = Inputs.read(manifest, 2 * context, sequences)
     encoded = Inputs(*(encode_again(rows, store, folder, context) for rows in longer))
-    if not sum(map(len, encoded.starts.values())):
+    if not all(sum(map(len, rows.values())) for rows in encoded):
         raise UserError(
             f"{folder}: no frozen sequence has {context} of its tokens; choose a smaller --context"
         )

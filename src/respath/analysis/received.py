@@ -62,7 +62,10 @@ def token_weights(attention: Attention, given: Operands, start: int, stop: int) 
 
 
 def _own_scores(q: Tensor, key: Tensor) -> Tensor:
-    """Scaled product of each query with a key of its own token: (batch, time, heads, d), (batch, time, kv, d) -> (batch, heads, time)."""
+    """Scaled product of each query (batch, time, heads, d) with a key (batch, time, kv, d) of its own token.
+
+    -> (batch, heads, time)
+    """
     wide = torch.promote_types(q.dtype, torch.float32)
     grouped = q.to(wide).unflatten(2, (key.shape[2], -1))
     products = (grouped * key.to(wide)[..., None, :]).sum(-1) / math.sqrt(q.shape[-1])
