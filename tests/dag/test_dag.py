@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -64,8 +65,17 @@ def test_table3_trains_exactly_its_ten_runs(fresh):
     assert len(trained) == len(project.trained_runs(project.artifact("resformer_table3"))) == 10
 
 
+def test_the_scales_target_trains_everything_the_most_important_runs_first(fresh):
+    done = fresh.snakemake("-n", "mini", "--config", "scale=mini")
+    jobs = re.findall(
+        r"rule train:\n.*?wildcards: run=(\S+)\n +priority: (\d+)\n", done.stdout + done.stderr, re.DOTALL
+    )
+    ordered = [run for run, _ in sorted(jobs, key=lambda job: -int(job[1]))]
+    assert ordered == list(Project(ROOT, {"scale": "mini"}).all_runs())
+
+
 @pytest.mark.parametrize(
-    "target", ["diff", "check", "plan", "resformer_kv", "resformer_table13", "resformer_table14"]
+    "target", ["diff", "check", "plan", "reference", "resformer_kv", "resformer_table13", "resformer_table14"]
 )
 def test_comparing_planning_and_accounting_never_train(fresh, target):
     assert "train" not in fresh.planned(target)
