@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from respath.gpu_lease import SWITCH
+
 
 def export_environment(root: Path) -> None:
     """Put our sources and the running Python first on the paths of child processes, and say where the project is.
@@ -17,3 +19,8 @@ def export_environment(root: Path) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(sources)
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     os.environ["RESPATH_ROOT"] = str(root)
+
+
+def export_gpu_lease(wanted: bool) -> None:
+    """Whether jobs take GPUs for themselves (``respath.gpu_lease``): training and evaluation alike."""
+    os.environ[SWITCH] = "1" if wanted else "0"

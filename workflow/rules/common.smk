@@ -65,6 +65,7 @@ if or_leave(load_dials, "config.yaml"):
 jobs.export_environment(Path(workflow.basedir))
 
 PROJECT = or_leave(read_project)
+jobs.export_gpu_lease(PROJECT.config.runtime.gpu_lease)
 SCALE = PROJECT.config.scale
 PAPERS = list(PROJECT.folders)
 RUNS = Planned(PROJECT.all_runs())
@@ -85,6 +86,7 @@ CHECKPOINTS = PROJECT.config.checkpoints
 RUNTIME = canonical_json(PROJECT.config.runtime.model_dump())
 CONFIG = canonical_json(PROJECT.config.model_dump(mode="json"))
 THREADS = PROJECT.config.runtime.threads or 1
+PROCESSES = PROJECT.config.runtime.processes
 #: Runs that are looked at as they are before training, with the analyses that are wanted of them.
 UNTRAINED = {
     run_id: wanted

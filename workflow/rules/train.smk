@@ -14,7 +14,7 @@ rule train:
     priority: lambda w: PRIORITY[w.run]
     conda:
         "../../envs/train.yaml"
-    threads: THREADS
+    threads: THREADS * PROCESSES
     resources:
         mem_mb=8000,
         runtime=2880,
@@ -22,8 +22,9 @@ rule train:
         checkpoints=CHECKPOINTS,
     params:
         spec=lambda w: RUNS[w.run].text,
+    # exec: a queue signals all processes of a job, and a shell that dies of it would leave the trainer without a parent.
     shell:
-        "python -m respath.training --spec {params.spec:q} --tokens {input.tokens:q}"
+        "exec python -m respath.training --spec {params.spec:q} --tokens {input.tokens:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --runtime {resources.runtime_options:q}"
         " --out {output:q} > {log:q} 2>&1"
 

@@ -34,9 +34,17 @@ class Runtime(Document):
     keep: int = Field(2, ge=1)
     """Newest checkpoints kept per run; a damaged newest one falls back to the one before."""
     time_limit_minutes: float | None = Field(None, gt=0)
-    """Stop with a checkpoint and exit code 75 (start again) before so many minutes are over; for queues with limits."""
+    """Stop with a checkpoint and exit code 75 (start again) before so many minutes are over; a Slurm job's own limit is asked
+    for and needs no entry here."""
     lease_wait_minutes: float | None = Field(None, ge=0)
-    """Wait so long for another trainer of the same run; null: leave at once on this host, wait for other hosts."""
+    """Wait so long for another trainer of the same run; null: leave at once on this host, wait for other hosts and in Slurm
+    jobs."""
+    processes: int = Field(1, ge=1)
+    """Processes of one training job on each machine: one per GPU. They share the recipe's batch."""
+    nodes: int = Field(1, ge=1)
+    """Machines of one training job; more than one needs Slurm (docs/cluster.md)."""
+    gpu_lease: bool = False
+    """Each job takes free GPUs of this machine for itself (profiles/workstation); batch systems do that themselves."""
     log_every: int | None = Field(None, ge=1)
     """Steps between lines of the log; null: about fifty lines per run."""
 

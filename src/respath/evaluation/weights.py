@@ -9,6 +9,7 @@ from respath.config.documents import check
 from respath.config.run import RunSpec
 from respath.errors import UserError
 from respath.files import read_json, sha256_file
+from respath.gpu_lease import lease_gpus
 
 if TYPE_CHECKING:
     from respath.model.transformer import Transformer
@@ -21,6 +22,8 @@ def chosen_device(name: str) -> str:
     """``auto`` is the first GPU where there is one. UserError for a device that this machine or torch lacks."""
     import torch
 
+    if name in ("auto", "cuda"):
+        lease_gpus(1)
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 from respath.errors import OK, RETRY, guard
 from respath.files import sha256_file
+from respath.gpu_lease import lease_gpus
+from respath.training.launch import launch, needs_launch
 from respath.training.lease import LEASE_HELD
+from respath.training.queue import minutes_left
 from respath.training.results import earlier_result
 from respath.training.runtime import read_runtime, read_spec, refuse_engine
 from respath.training.stopping import Stopped, StopRequest
@@ -19,7 +22,7 @@ _EPILOG = f"""\
 examples:
   python -m respath.training --spec @spec.json --tokens results/tokens/T/manifest.json \\
       --checkpoints checkpoints/RUN --out results/runs/RUN/train.json
-  torchrun --standalone --nproc-per-node 8 -m respath.training ...      one process per GPU, the same batch and results
+  ... --runtime '{{"processes": 8}}'            one process per GPU, the same batch and results; torchrun works as well
   ... --runtime '{{"threads": 4, "checkpoint_minutes": 5, "time_limit_minutes": 230}}'
 
 stopping and going on:
@@ -45,8 +48,11 @@ in --checkpoints:
   checkpoint_minutes      10; the most that kill -9 can cost
   checkpoint_steps        also every so many steps
   keep                    2; newest checkpoints kept
-  time_limit_minutes      stop in time for a queue's wall-clock limit
-  lease_wait_minutes      wait for another trainer of this run instead of leaving
+  time_limit_minutes      stop in time for a queue's wall-clock limit (Slurm's is asked for anyway)
+  lease_wait_minutes      wait for another trainer of this run instead of leaving (in Slurm jobs: as long as it takes)
+  processes               1; on each machine, one per GPU
+  nodes                   1; machines, as tasks of a Slurm job
+  gpu_lease               a job takes free GPUs for itself, on a machine without batch system
   log_every               steps between lines
 
 exit codes:
@@ -94,7 +100,13 @@ def main(arguments: list[str] | None = None) -> int:
     runtime = read_runtime(given.runtime)
     spec = read_spec(given.spec)
     refuse_engine(runtime, spec.recipe)
-    stop = StopRequest(runtime.time_limit_minutes)
+    # Before anything looks at CUDA; the processes that are launched use what this one holds.
+    if runtime.device != "cpu":
+        lease_gpus(runtime.processes)
+    if needs_launch(runtime):
+        return launch(runtime, sys.argv[1:] if arguments is None else arguments)
+    limits = [limit for limit in (runtime.time_limit_minutes, minutes_left()) if limit is not None]
+    stop = StopRequest(min(limits, default=None))
     stop.listen()
     manifest_sha256 = sha256_file(given.tokens)
     result, why_not = earlier_result(given.out, spec, manifest_sha256)

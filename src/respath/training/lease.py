@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from respath.errors import UserError
+from respath.training.queue import in_slurm_job
 from respath.training.stopping import Stopped
 
 #: Exit code of a trainer that found another one at work on the same run (EX_UNAVAILABLE of sysexits.h).
@@ -103,7 +104,10 @@ class Lease:
             if locked and now - unchanged_since >= self.stale_seconds:
                 self.say(f"{self.folder}: the trainer on {self._name(holder)} has been silent; taking over")
                 break
-            patience = self.wait_seconds if self.wait_seconds is not None else 0.0 if here else math.inf
+            # In a queue, leaving would only use up the job's retries: the other is usually what an earlier start of the
+            # workflow submitted, and when it has finished there is nothing left to train.
+            leave = here and not in_slurm_job()
+            patience = self.wait_seconds if self.wait_seconds is not None else 0.0 if leave else math.inf
             # A record from elsewhere may be a dead trainer's: that takes some watching before it counts as held.
             if now - started >= patience and (not locked or seen_alive):
                 raise LeaseHeld(

@@ -314,6 +314,8 @@ class Training:
             )
             if stops:
                 saved = self.save()
+                # The first process to leave takes the others along (torchrun, srun): not before the checkpoint is whole.
+                self.world.sum([0.0])
                 kept = f"with a checkpoint at step {self.step}" if saved else "without a new checkpoint"
                 line = f"{stop or 'another process'}: {self.job.run} stopped {kept} of {steps}; run the same command to go on"
                 self.reporter.record(line)
