@@ -101,6 +101,7 @@ def test_a_disk_that_is_full_at_any_write_costs_at_most_a_restart(run, reference
     assert not list(run.checkpoints.glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_stop_signal_with_little_grace_before_the_kill_loses_at_most_the_steps_since_the_last_checkpoint(
     run, reference
 ):
@@ -127,7 +128,10 @@ def test_a_clock_that_jumps_years_stops_nothing_and_triggers_nothing(run, refere
     assert 0 <= run.result["cost"]["seconds"] < 3600
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGUSR1))],
+)
 def test_a_stop_signal_keeps_the_work_and_the_same_command_goes_on(run, reference, number):
     child = run.start(step_seconds=SLOW_STEP)
     child.until(lambda: lines(run) >= 7)
@@ -141,6 +145,7 @@ def test_a_stop_signal_keeps_the_work_and_the_same_command_goes_on(run, referenc
     assert_like(run, reference)
 
 
+@pytest.mark.slow
 def test_signals_upon_signals_harm_no_checkpoint(run, reference):
     child = run.start(step_seconds=SLOW_STEP)
     child.until(lambda: lines(run) >= 5)
@@ -191,8 +196,10 @@ def lose_done(folder):
     "damage",
     [
         truncate,
-        flip_a_bit,
-        *(pytest.param(f, marks=pytest.mark.slow) for f in (flip_a_bit_in_done, lose_a_file, lose_done)),
+        *(
+            pytest.param(f, marks=pytest.mark.slow)
+            for f in (flip_a_bit, flip_a_bit_in_done, lose_a_file, lose_done)
+        ),
     ],
 )
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(run, reference, damage):
@@ -206,6 +213,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(run, reference
     assert_like(run, reference)
 
 
+@pytest.mark.slow
 def test_a_deleted_newest_checkpoint_costs_one_interval(run, reference):
     interrupted(run)
     *_, before, newest = checkpoint_steps(run)
@@ -216,6 +224,7 @@ def test_a_deleted_newest_checkpoint_costs_one_interval(run, reference):
     assert_like(run, reference)
 
 
+@pytest.mark.slow
 def test_without_any_whole_checkpoint_the_run_starts_anew_and_says_so(run, reference):
     interrupted(run)
     for step in checkpoint_steps(run):
@@ -257,6 +266,7 @@ def test_a_checkpoint_of_another_run_or_manifest_is_refused_naming_both(run, ref
     assert_like(run, reference)
 
 
+@pytest.mark.slow
 def test_another_number_of_threads_is_said_to_end_bit_identity(run):
     interrupted(run)
     child = run.start(threads=2)
