@@ -312,7 +312,19 @@ def test_missing_and_diverged_runs_are_named_with_their_panel(tmp_path):
     layers = {"kind": "layers", "series": "pca.components", "y": LOSS, "lines": [{"run": of("base")}]}
     drawn = shown(project, results, figure({"kind": "bars", "x": LOSS, "bars": bars}, layers))
     assert drawn.panels[0].of("ours")[0].marks[0].seeds == 2
-    assert drawn.notes == ("Not drawn: A: mix seed 2 (not trained); odd (diverged). B: Base (not analysed).",)
+    assert drawn.notes == (
+        "Not drawn: a: loss mix seed 2 (not trained); loss odd (diverged). b: Base (not analysed).",
+    )
+
+
+def test_panels_that_lack_the_same_are_named_together(tmp_path):
+    lines = [{"run": of("base")}]
+    panels = [
+        {"kind": "layers", "series": f"norms.{name}_first", "y": LOSS, "lines": lines}
+        for name in ("value", "hidden")
+    ]
+    drawn = shown(toy_project(), Results(toy_project(), tmp_path), figure(*panels))
+    assert drawn.notes == ("Not drawn: a, b: Base (not trained).",)
 
 
 def test_many_missing_runs_are_counted(tmp_path):
@@ -320,7 +332,9 @@ def test_many_missing_runs_are_counted(tmp_path):
     drawn = shown(
         toy_project(), Results(toy_project(), tmp_path), figure({"kind": "bars", "x": LOSS, "bars": bars})
     )
-    assert drawn.notes == ("Not drawn: bar 0, bar 1, bar 2, bar 3, bar 4, 4 more (not trained).",)
+    assert drawn.notes == (
+        "Not drawn: loss bar 0, loss bar 1, loss bar 2, loss bar 3, loss bar 4, 4 more (not trained).",
+    )
     assert drawn.panels[0].is_empty
 
 
@@ -421,6 +435,17 @@ def test_no_legend_covers_an_axes_or_leaves_the_figure(made):
         panels = [axes.get_window_extent(renderer) for axes in drawn.axes]
     assert boxes and all(box.x0 >= 0 and box.x1 <= drawn.bbox.x1 and box.y1 <= drawn.bbox.y1 for box in boxes)
     assert not any(box.overlaps(axes.shrunk(0.98, 0.98)) for box in boxes for axes in panels)
+
+
+def test_the_head_tells_how_many_seeds_the_runs_have():
+    project = Project(find_root(), {"papers": ["resformer"], "scale": "mini"})
+    lines = {
+        name: scale_line(project, project.artifact(f"resformer_{name}")) for name in ("fig4", "fig5", "fig13")
+    }
+    assert lines["fig4"].endswith("; 1 or 3 seeds per run") and lines["fig5"].endswith(
+        "; 1 or 3 seeds per run"
+    )
+    assert lines["fig13"].endswith("; seed 1")
 
 
 def test_reading_a_figure_does_not_import_matplotlib():

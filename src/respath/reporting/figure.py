@@ -18,9 +18,18 @@ from respath.reporting.panels.data import Shown
 from respath.reporting.series import Series, series_of
 
 
-def scale_line(project: Project) -> str:
-    """What stands above the panels: scale, seeds, and what the scale is not."""
-    seeds = f"seed{'s' * (len(project.seeds) > 1)} {', '.join(map(str, project.seeds))}"
+def scale_line(project: Project, artifact: Artifact | None = None) -> str:
+    """What stands above the panels: scale, seeds (of an artifact's runs, where they differ), and what the scale is not."""
+    counts = sorted(
+        {len(project.runs_of(artifact.paper, request)) for _, request in project.measured(artifact)}
+        if artifact
+        else ()
+    )
+    if len(counts) > 1:
+        seeds = f"{' or '.join(map(str, counts))} seeds per run"
+    else:
+        shown_seeds = project.seeds[: counts[0]] if counts else project.seeds
+        seeds = f"seed{'s' * (len(shown_seeds) > 1)} {', '.join(map(str, shown_seeds))}"
     warning = "" if project.scale.comparable else ": small models on stand-in data, not a replication"
     return f"Scale {project.scale.id}{warning}; {seeds}"
 
@@ -47,7 +56,7 @@ def render_contents(project: Project, artifact: Artifact, content: Series | Show
     files = {"csv": content.csv_text().encode()}
     with style():
         draw = panel_drawing.draw if isinstance(content, Shown) else drawing.draw
-        figure = draw(content, artifact.definition, scale_line(project))
+        figure = draw(content, artifact.definition, scale_line(project, artifact))
         for ending, metadata in (
             ("pdf", {"CreationDate": None, "Producer": None, "Creator": None}),
             ("png", {"Software": None}),

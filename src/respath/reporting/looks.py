@@ -33,7 +33,7 @@ WIDTH = 7.2
 #: Luma above which a line is too pale.
 _BRIGHTEST = 0.62
 #: Letters of the foot in one line.
-_FOOT_LETTERS = 165
+_FOOT_LETTERS = 150
 
 
 @contextlib.contextmanager

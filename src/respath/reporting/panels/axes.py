@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from respath.reporting.looks import DASHES, MARKERS, dash_indices, legible
 from respath.reporting.panels.data import Drawn, Mark, Shown
@@ -58,7 +58,7 @@ def looks(panel: Drawn) -> Looks:
 def _shade(colour: str, k: int, n: int, ramp: bool) -> tuple[float, float, float]:
     """The k-th of n shades of a colour: a ramp from dark to light, or the colour itself and lighter ones."""
     hue, lightness, saturation = colorsys.rgb_to_hls(*legible(colour))
-    low, high = (0.2, 0.72) if ramp else (lightness, min(0.74, lightness + 0.24))
+    low, high = (0.2, 0.64) if ramp else (lightness, min(0.74, lightness + 0.24))
     return colorsys.hls_to_rgb(hue, low + (high - low) * k / max(1, n - 1), saturation)
 
 
@@ -67,7 +67,7 @@ def entries(panel: Drawn, look: Looks) -> list[tuple[Line2D, str]]:
     found: dict[str, Line2D] = {}
     if panel.grid is not None:
         return []
-    if panel.definition.kind != "bars":
+    if panel.definition.kind not in ("bars", "crossing"):
         for line in panel.of("ours"):
             style = dict(look[line.id])
             if panel.definition.kind == "difference":
@@ -81,7 +81,7 @@ def entries(panel: Drawn, look: Looks) -> list[tuple[Line2D, str]]:
     if panel.definition.kind == "crossing":
         for line in panel.of("fit"):
             found[line.label] = Line2D([], [], **_FIT)
-    if len(found) == 1 and panel.definition.kind not in ("sweep", "bars"):
+    if len(found) == 1 and panel.definition.kind not in ("sweep", "bars", "crossing"):
         return []
     return [(sample, text) for text, sample in found.items()]
 
@@ -173,8 +173,14 @@ def _log_ticks(axes: Axes, values: Sequence[float], show: Callable[[float], str]
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: show(value)))
 
 
-def _number(value: float) -> str:
-    return f"{value:g}"
+def _log_values(axes: Axes, values: Sequence[float]) -> None:
+    """A logarithmic y axis; over little more than a decade its ticks are 1, 2 and 5 in plain figures."""
+    axes.set_yscale("log")
+    positive = [value for value in values if value > 0]
+    if positive and max(positive) < _DECADES * min(positive):
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def _rate(value: float) -> str:
@@ -316,7 +322,8 @@ def layers(axes: Axes, panel: Drawn, look: Looks) -> None:
     """Lines over the layer's number."""
     _lines(axes, panel, look)
     axes.xaxis.set_major_locator(MaxNLocator(9, integer=True))
-    axes.set_yscale(panel.definition.y.scale)
+    if panel.definition.y.scale == "log":
+        _log_values(axes, [mark.value for line in panel.of("ours") for mark in line.marks])
     _name(axes, panel)
 
 

@@ -84,8 +84,7 @@ class Reader:
 
     def notes(self) -> tuple[str, ...]:
         """What is not drawn, panel by panel, and the remarks."""
-        missing = []
-        several = len(self.artifact.definition.panels) > 1
+        panels: dict[str, list[str]] = {}
         for panel, reasons in self._absent.items():
             parts = []
             for reason, names in reasons.items():
@@ -93,7 +92,9 @@ class Reader:
                 if len(named) > _NAMED:
                     named = [*named[: _NAMED - 1], f"{len(named) - _NAMED + 1} more"]
                 parts.append(f"{', '.join(named)} ({reason})")
-            missing.append(f"{f'{panel}: ' if several else ''}{'; '.join(parts)}")
+            panels.setdefault("; ".join(parts), []).append(panel.lower())
+        several = len(self.artifact.definition.panels) > 1
+        missing = [f"{', '.join(where)}: {what}" if several else what for what, where in panels.items()]
         return ((f"Not drawn: {'. '.join(missing)}.",) if missing else ()) + tuple(self.remarks)
 
     # --- values ------------------------------------------------------------------------------------------------------

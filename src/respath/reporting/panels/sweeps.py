@@ -49,7 +49,7 @@ def bars(reader: Reader, letter: str, panel: Bars) -> Drawn:
     lines, printed_lines = [], []
     for place, bar in enumerate(panel.bars):
         request = reader.request(panel.run, bar.run)
-        values = reader.values(request, panel.metric, bar.label)
+        values = reader.values(request, panel.metric, f"{panel.x.label} {bar.label}")
         marks = [averaged(float(place), values, reference)] if values else []
         lines.append(reader.line(request, marks, label=bar.label))
         printed = reader.printed(panel.printed, request)

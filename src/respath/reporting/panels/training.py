@@ -96,7 +96,8 @@ def crossing(reader: Reader, letter: str, panel: Crossing) -> Drawn:
             if point is not None:
                 points[seed] = point
         if by_seed and len(points) < len(by_seed):
-            no_crossing.append(f"{length:,.0f}")
+            some = f" ({len(by_seed) - len(points)} of {len(by_seed)} seeds)" if points else ""
+            no_crossing.append(f"{length:,.0f}{some}")
         if points:
             observed = all(point.observed for point in points.values())
             mark = averaged(length, {seed: point.step for seed, point in points.items()})
