@@ -25,6 +25,7 @@ from torch import Tensor
 
 from respath.config.run import Recipe
 from respath.model.layers import emulates
+from respath.training.adamw import AdamW, Uncompiled
 
 #: Quintic a x + b x^3 + c x^5 of each iteration: Polar Express for five iterations with a safety factor of 2 %. More iterations
 #: repeat the last.
@@ -92,7 +93,7 @@ def equalise(update: Tensor, variance: Tensor, beta2: float) -> Tensor:
     return update * (scale * (before / after.clamp_min(SMALLEST_VARIANCE)))
 
 
-class MuonAdamW(torch.optim.Optimizer):
+class MuonAdamW(Uncompiled, torch.optim.Optimizer):
     """Muon on the groups ``matrices``, PyTorch's fused AdamW on the groups ``others``.
 
     A group of matrices holds parameters of one shape, ``lr``, ``momentum``, ``weight_decay``, ``beta2`` and ``iterations``. The
@@ -113,7 +114,7 @@ class MuonAdamW(torch.optim.Optimizer):
         self.dtype = dtype
         self.matrices = self.param_groups[: len(matrices)]
         # The same group dictionaries and the same state: whoever sets a learning rate or reads a moment sees one optimizer.
-        self.adamw = torch.optim.AdamW(self.param_groups[len(matrices) :], fused=True, **adamw)
+        self.adamw = AdamW(self.param_groups[len(matrices) :], fused=True, **adamw)
         self.adamw.state = self.state
 
     @torch.no_grad()

@@ -10,6 +10,7 @@ import torch
 
 from respath.config.run import Recipe, learning_rate
 from respath.errors import UserError, did_you_mean
+from respath.training.adamw import AdamW
 from respath.training.muon import MuonAdamW, decay_at, momentum_at
 
 
@@ -127,7 +128,7 @@ def make_optimizer(
     groups = _groups(parameters, {name: roles[name] for name in parameters}, recipe)
     adamw = {"lr": recipe.peak_lr, "betas": (recipe.beta1, recipe.beta2), "eps": recipe.adam_eps}
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, fused=True, **adamw)
+        return AdamW(groups, fused=True, **adamw)
     return MuonAdamW(
         [group for group in groups if "shape" in group],
         [group for group in groups if "shape" not in group],

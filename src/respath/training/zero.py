@@ -37,6 +37,7 @@ def deepspeed_config(recipe: Recipe, plan: Plan, rows: int, elements: int) -> di
         "train_micro_batch_size_per_gpu": plan.micro_batch,
         "gradient_accumulation_steps": rows // plan.micro_batch,
         "gradient_clipping": recipe.grad_clip or 0.0,
+        "zero_allow_untested_optimizer": True,  # PyTorch's AdamW, under a class of ours
         "zero_optimization": {
             "stage": 2,
             "overlap_comm": False,
