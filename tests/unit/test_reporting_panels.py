@@ -437,6 +437,16 @@ def test_no_legend_covers_an_axes_or_leaves_the_figure(made):
     assert not any(box.overlaps(axes.shrunk(0.98, 0.98)) for box in boxes for axes in panels)
 
 
+@pytest.mark.parametrize(("scale", "same"), [("paper", True), ("smoke", False)])
+def test_printed_losses_share_heights_with_ours_only_where_they_may_be_compared(tmp_path, scale, same):
+    project, results = toy(tmp_path, scale)
+    artifact = project.artifact("toy_fig2")
+    with style():
+        drawn = draw(shown(project, results, artifact), artifact.definition, scale_line(project))
+    ours, printed = (next(a for a in drawn.axes if a.get_label() == letter) for letter in "Aa")
+    assert (ours.get_ylim() == printed.get_ylim()) is same
+
+
 def test_the_head_tells_how_many_seeds_the_runs_have():
     project = Project(find_root(), {"papers": ["resformer"], "scale": "mini"})
     lines = {

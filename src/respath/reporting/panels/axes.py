@@ -230,6 +230,13 @@ def printed(axes: Axes, beside: Axes, panel: Drawn, look: Looks) -> None:
     axes.tick_params(labelsize=7)
 
 
+def same_heights(axes: Axes, beside: Axes) -> None:
+    """Equal losses at equal heights, at a scale whose losses may be compared with the printed ones."""
+    limits = [limit for one in (axes, beside) for limit in one.get_ylim()]
+    for one in (axes, beside):
+        one.set_ylim(min(limits), max(limits))
+
+
 def bars(axes: Axes, panel: Drawn, look: Looks) -> None:
     """A stem from the reference to each value: what is read off is the distance."""
     base = next((line.marks[0].value for line in panel.of("reference") if not line.marks[0].note), None)

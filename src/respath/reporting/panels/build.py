@@ -33,4 +33,4 @@ def shown(project: Project, results: Results, artifact: Artifact) -> Shown:
     for letter, panel in zip(string.ascii_uppercase, artifact.definition.panels, strict=False):
         reader.panel = letter
         panels.append(READERS[panel.kind](reader, letter, panel))
-    return Shown(artifact.target, tuple(panels), reader.notes())
+    return Shown(artifact.target, tuple(panels), reader.notes(), project.scale.comparable)

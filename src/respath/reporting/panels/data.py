@@ -122,6 +122,8 @@ class Shown:
     target: str
     panels: tuple[Drawn, ...]
     notes: tuple[str, ...]
+    comparable: bool = False
+    """May printed values share an axis with ours?"""
 
     def panel(self, letter: str) -> Drawn:
         """A panel by its letter, from A in the order of figures.yaml."""

@@ -69,6 +69,8 @@ def draw(shown: Shown, definition: Panels, note: str) -> Figure:
             _legend(axes, own, columns)
         if printed is not None:
             kinds.printed(printed, axes, panel, looks[panel.letter])
+            if shown.comparable and not panel.is_empty:
+                kinds.same_heights(axes, printed)
     kinds.align(figure, places, shown)
     if shared:
         _shared_legend(figure, shared, 1 - _HEAD / height)
