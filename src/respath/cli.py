@@ -322,7 +322,7 @@ def _data_table(result: dict[str, Any]) -> RichTable:
     numbers = ("tokens", "text", "download", "disk", "jobs", "scan", "merge", "tokenize", "memory")
     table = _grid("data", *numbers, right=numbers)
     for store, cost in result["data"].items():
-        rows = [(store, cost), *(("  the same to", more) for more in result["extrapolation"][store])]
+        rows = [(store, cost), *(("  extrapolated", more) for more in result["extrapolation"][store])]
         for name, row in rows:
             hours = (row["scan_hours"], row["merge_hours"], row["tokenize_hours"])
             table.add_row(

