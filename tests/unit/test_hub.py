@@ -118,9 +118,10 @@ def test_a_server_without_ranges_sends_the_file_from_the_start(hub, tmp_path, mo
     assert (folder / "train/a.jsonl").read_bytes() == FILES["train/a.jsonl"]
 
 
+@pytest.mark.parametrize("longer", [0, 1, 5_000_000], ids=["as long", "longer", "much longer"])
 @pytest.mark.parametrize("name", ["train/a.jsonl", "train/b.jsonl"], ids=["git blob or SHA-256", "the other"])
-def test_an_altered_file_is_never_used(hub, tmp_path, name):
-    hub.altered[name] = hub.files[name][:-2] + b"!\n"
+def test_an_altered_file_is_never_used(hub, tmp_path, name, longer):
+    hub.altered[name] = hub.files[name][:-2] + b"!\n" + b"x" * longer
     with pytest.raises(UserError, match=r"another hash than its list says; not used"):
         download(CORPUS, tmp_path)
     assert not (tmp_path / "some--data" / ("c" * 40) / name).exists()

@@ -53,13 +53,14 @@ rule scan:
     resources:
         mem_mb=2000,
         runtime=480,
+        gpt2=lambda w: PROJECT.config.tokenizers.get("gpt2", "auto"),
     params:
         spec=lambda w: canonical_json(identity(SAMPLES[w.sample])),
         part=lambda w: int(w.part),
         parts=lambda w: int(w.parts),
     shell:
         "python -m respath.data.sample --spec {params.spec:q} --sources {input.sources:q}"
-        " --parts {params.parts} --part {params.part} --out {output:q} > {log:q} 2>&1"
+        " --parts {params.parts} --part {params.part} --gpt2={resources.gpt2:q} --out {output:q} > {log:q} 2>&1"
 
 
 rule sample:
@@ -78,12 +79,13 @@ rule sample:
     resources:
         mem_mb=4000,
         runtime=480,
+        gpt2=lambda w: PROJECT.config.tokenizers.get("gpt2", "auto"),
     params:
         spec=lambda w: canonical_json(identity(SAMPLES[w.sample])),
         parts=lambda w: len(scans_of(w.sample)) or 1,
     shell:
         "python -m respath.data.sample --spec {params.spec:q} --sources {input.sources:q}"
-        " --parts {params.parts} --out {output:q} > {log:q} 2>&1"
+        " --parts {params.parts} --gpt2={resources.gpt2:q} --out {output:q} > {log:q} 2>&1"
 
 
 rule tokenizer:

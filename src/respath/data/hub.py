@@ -166,8 +166,11 @@ def _wait_asked(headers: Any) -> float | None:
     return float(found[1]) if found else None
 
 
-def _append(url: str, part: Path, have: int) -> None:
-    """Fetch what is missing behind the first ``have`` bytes of ``part``; from the start where the server sends it all."""
+def _append(url: str, part: Path, have: int, listed: int) -> None:
+    """Fetch what is missing behind the first ``have`` bytes of ``part``; from the start where the server sends it all.
+
+    Ends where more than the ``listed`` bytes come: such a file is wrong, and could fill the disk.
+    """
     from huggingface_hub import get_session, hf_raise_for_status
     from huggingface_hub.utils import build_hf_headers
 
@@ -189,6 +192,8 @@ def _append(url: str, part: Path, have: int) -> None:
             # No size: the client would hold back, and with a broken connection lose, what does not fill a block yet.
             for block in response.iter_bytes():
                 stream.write(block)
+                if stream.tell() > listed:
+                    return
 
 
 def _right(path: Path, remote: Remote) -> bool:
@@ -216,8 +221,8 @@ def fetch_file(url: str, target: Path, remote: Remote) -> None:
     failures, wrong = 0, 0
     while True:
         have = part.stat().st_size if part.exists() else 0
-        if have == remote.bytes and part.exists():
-            if _right(part, remote):
+        if part.exists() and have >= remote.bytes:
+            if have == remote.bytes and _right(part, remote):
                 break
             part.unlink()
             wrong += 1
@@ -226,12 +231,9 @@ def fetch_file(url: str, target: Path, remote: Remote) -> None:
                     f"{target}: what the hub sends has another hash than its list says; not used (is a proxy altering files?)"
                 )
             continue
-        if have > remote.bytes:
-            part.unlink()
-            continue
         error: BaseException | None = None
         try:
-            _append(url, part, have)
+            _append(url, part, have, remote.bytes)
         except _Later as later:
             error = later
         except errors.HTTPError as other:

@@ -17,6 +17,7 @@ import numpy as np
 
 from respath.config.arguments import argument, json_argument
 from respath.config.run import BpeTokenizer, Gpt2Tokenizer, NeoxTokenizer
+from respath.data.hub import clean
 from respath.data.options import stage_parser
 from respath.data.sample import shard_path, texts
 from respath.errors import UserError, guard
@@ -214,7 +215,7 @@ def _hub_files(kind: str) -> list[Path]:
         return [Path(hf_hub_download(repository, name))]
     except Exception as error:  # the client raises many kinds; each means "not here, not now"
         raise UserError(
-            f"{repository} cannot be fetched from the hub ({str(error).splitlines()[0]})"
+            f"{repository} cannot be fetched from the hub ({clean(str(error) or type(error).__name__).splitlines()[0]})"
         ) from None
 
 
