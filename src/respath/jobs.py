@@ -1,4 +1,4 @@
-"""The environment that workflow jobs inherit (the library itself never imports Snakemake)."""
+"""Where workflow jobs run and the environment that they inherit (the library itself never imports Snakemake)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ import os
 import sys
 from pathlib import Path
 
+from respath.errors import UserError
 from respath.gpu_lease import SWITCH
+
+
+def check_writable(folder: Path) -> None:
+    """Raise UserError where Snakemake could not keep its state: in somebody else's checkout, or after a start as root."""
+    state = folder / ".snakemake"
+    needed = state if state.exists() else folder
+    if not os.access(needed, os.W_OK):
+        raise UserError(
+            f"{needed}: not writable for this user, and Snakemake keeps its state there; make it writable, or work in a clone of your own"
+        )
 
 
 def export_environment(root: Path) -> None:

@@ -1,6 +1,7 @@
 """What a user can get wrong in config.yaml, in the papers and in result files: one line with file, key and remedy each."""
 
 import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from respath.config.paper import UserConfig
 from respath.config.project import Project
 from respath.errors import UserError, explain_os_error
 from respath.files import write_json
+from respath.jobs import check_writable
 from respath.training.clean import main as clean
 from respath.training.folders import ELSEWHERE
 from respath.training.results import earlier_result
@@ -133,6 +135,16 @@ def test_a_micro_batch_that_is_none_is_named_by_its_key(value):
 def test_a_tokenizer_that_is_not_published_is_named_with_the_nearest():
     said = problems(check, UserConfig, {"tokenizers": {"neo": "/data"}}, "--config")
     assert said == "--config: tokenizers.neo: 'neo' is not known (did you mean 'neox'?)"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_folder_that_is_not_ours_is_said_before_snakemake_fails_in_it(tmp_path, monkeypatch, there):
+    if there:
+        (tmp_path / ".snakemake").mkdir()
+    assert check_writable(tmp_path) is None
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    said = problems(check_writable, tmp_path)
+    assert said.startswith(f"{tmp_path / '.snakemake' if there else tmp_path}: not writable for this user")
 
 
 def test_a_full_disk_names_what_to_set_instead_where_something_can_be_set():

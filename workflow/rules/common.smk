@@ -55,6 +55,8 @@ def read_project():
     return Project(Path(workflow.basedir), settings)
 
 
+or_leave(jobs.check_writable, Path.cwd())
+
 # Read by our own reader first, whose messages name file and line. Snakemake refuses an empty file, although no key is needed.
 if or_leave(load_dials, "config.yaml"):
 
