@@ -162,7 +162,7 @@ def assumption_lines(result: dict[str, Any]) -> list[str]:
         f"(dense bf16) and MFU {machine['mfu']:g}; one run after the other, evaluation left out.",
         "Time, tokens and downloads count what is not done yet; disk counts everything: "
         f"{FINAL_BYTES} bytes a parameter for final weights and {CHECKPOINT_BYTES} for each checkpoint that is kept, the corpus "
-        "as downloaded, the sampled text and the token store.",
+        "as downloaded, the sampled text and the token store. Hours of scanning, merging and tokenizing are core hours.",
     ]
     for store, cost in result["data"].items():
         lines.append(f"Data of {store}: {cost['rests_on']}")
