@@ -13,7 +13,9 @@ import signal
 import pytest
 import torch
 
-from respath.errors import RETRY
+from respath.errors import RETRY, WRONG_USE
+from respath.training.launch import joint_exit_code
+from respath.training.lease import LEASE_HELD
 from respath.training.objective import LossScale
 from respath.training.planning import Plan
 from tests.unit.corpus import tiny_tokens
@@ -72,17 +74,19 @@ def single(tokens, tmp_path_factory) -> dict[str, Run]:
 
 @pytest.fixture(scope="module")
 def pair(tokens, tmp_path_factory) -> dict[tuple[str, str], Run]:
-    """Each spec by two processes, all in one pair: DistributedDataParallel, and ZeRO-2 where it can."""
+    """Each spec by two processes, all in one pair: DistributedDataParallel, and ZeRO-2 where it can.
+
+    In bf16 both also work activations out again.
+    """
     folder = tmp_path_factory.mktemp("pair")
     runs, jobs = {}, []
     for name, spec in specs(tokens[1]).items():
-        runs["torch", name] = Run(folder / f"torch-{name}", spec, tokens[0])
-        jobs.append((runs["torch", name], {"micro_batch": 2, "checkpoint_steps": 8, "keep": 9}))
-        if has_deepspeed() and name != "muon":
-            runs["deepspeed", name] = Run(folder / f"zero-{name}", spec, tokens[0])
-            jobs.append(
-                (runs["deepspeed", name], {**ZERO, "micro_batch": 2, "checkpoint_steps": 8, "keep": 9})
-            )
+        for engine in ("torch", "deepspeed"):
+            if engine == "deepspeed" and (name == "muon" or not has_deepspeed()):
+                continue
+            run = runs[engine, name] = Run(folder / f"{engine}-{name}", spec, tokens[0])
+            runtime = {"engine": engine, "micro_batch": 2, "checkpoint_steps": 8, "keep": 9}
+            jobs.append((run, {**runtime, "checkpoint_activations": name == "bf16"}))
     for child in start_ranks(jobs):
         assert child.wait() == 0, child.said
         assert "Traceback" not in child.said and "destroy_process_group" not in child.said
@@ -205,13 +209,30 @@ def test_zero_under_a_loss_scale_is_zero_without_one(single, tmp_path, monkeypat
 # --- without several processes ---
 
 
-def test_activations_that_are_worked_out_again_change_nothing(tokens, tmp_path):
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_activations_that_are_worked_out_again_change_nothing(tokens, tmp_path, precision):
+    """In bf16 they are worked out again when the copies of the forward pass are no longer in place."""
     runs = {}
+    spec = tiny_spec(tokens[1], steps=6, warmup_steps=1, precision=precision)
     for again in (False, True):
-        runs[again] = Run(tmp_path / str(again), tiny_spec(tokens[1], steps=6, warmup_steps=1), tokens[0])
+        runs[again] = Run(tmp_path / str(again), spec, tokens[0])
         assert runs[again].here(checkpoint_activations=again) == 0
         assert runs[again].result["provenance"]["checkpoint_activations"] is again
     assert runs[True].weights == runs[False].weights
+
+
+@pytest.mark.parametrize(
+    ("codes", "first", "joint"),
+    [
+        ({RETRY, -9}, -9, RETRY),
+        ({RETRY}, RETRY, RETRY),
+        ({WRONG_USE, RETRY}, RETRY, WRONG_USE),
+        ({LEASE_HELD}, LEASE_HELD, LEASE_HELD),
+        ({1, -15}, 1, 1),
+    ],
+)
+def test_one_process_s_reason_is_not_hidden_by_those_that_only_lost_it(codes, first, joint):
+    assert joint_exit_code(codes, first) == joint
 
 
 def test_deepspeed_is_told_the_recipe_and_nothing_is_left_to_its_defaults(tokens):

@@ -23,7 +23,8 @@ class _LowPrecisionSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor):
-        weights, terms = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        saved = ctx.saved_tensors  # asked for once: recomputation hands them out once
+        weights, terms = saved[: ctx.count], saved[ctx.count :]
         need = ctx.needs_input_grad[1:]
         to_weights = [
             torch.sum(grad * term, dtype=torch.float32).to(weight.dtype) if wanted else None

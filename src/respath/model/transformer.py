@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from respath.config.model import ModelSpec
 from respath.model.attention import Attention, Carried, Place
@@ -17,6 +16,7 @@ from respath.model.kernels import Visibility
 from respath.model.layers import capped, linear
 from respath.model.layout import layout
 from respath.model.origin import Origin
+from respath.model.recompute import recomputed
 from respath.model.rope import rotations
 from respath.model.streams import build_stream, sublayer_norm
 from respath.model.values import build_values
@@ -121,7 +121,7 @@ class Transformer(nn.Module):
     def run(self, function, *arguments):
         """Call, or call now and again in the backward pass instead of keeping activations."""
         if self.checkpoint_activations and torch.is_grad_enabled():
-            return checkpoint(function, *arguments, use_reentrant=False)
+            return recomputed(self, function, *arguments)
         return function(*arguments)
 
     def place(self, embedded: Tensor, cache: Cache | None, lengths: Sequence[int] | Tensor | None) -> Place:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Collection
 
 from respath.config.runtime import Runtime
-from respath.errors import RETRY, UserError
+from respath.errors import RETRY, WRONG_USE, UserError
+from respath.training.lease import LEASE_HELD
 from respath.training.queue import Granted, granted_by_slurm
 
 #: Marks the copies of the trainer that ``srun`` starts, one a node.
@@ -96,6 +98,14 @@ def _here(runtime: Runtime, arguments: list[str]) -> int:
         return RETRY
     except ChildFailedError as failed:
         codes = {failure.exitcode for failure in failed.failures.values()}
-        # A process that another's death took along says nothing: the first reason counts, and "start again" most.
-        return RETRY if RETRY in codes else failed.get_first_failure()[1].exitcode
+        return joint_exit_code(codes, failed.get_first_failure()[1].exitcode)
     return 0
+
+
+def joint_exit_code(codes: Collection[int], first: int) -> int:
+    """Exit code of several processes; ``first``: of the one that ended first.
+
+    Whoever loses another process asks to be started again. That must not hide what only one process knows and a person has
+    to mend: it would be started again for ever.
+    """
+    return next((code for code in (WRONG_USE, LEASE_HELD, RETRY) if code in codes), first)

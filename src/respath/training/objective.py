@@ -101,7 +101,7 @@ class GradientStep:
         self.world, self.micro_batch = world, micro_batch
         module: nn.Module = torch.compile(objective) if compiled else objective
         if world.size > 1:
-            module = DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)
+            module = DistributedDataParallel(module, gradient_as_bucket_view=True)
         self.module = module
 
     def __call__(self, ids: Tensor, scale: float = 1.0) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,6 +55,8 @@ def _import_deepspeed(device: torch.device):
     os.environ.setdefault("LOCAL_RANK", "0")
     import deepspeed
 
+    # DeepSpeed calls what newer PyTorch versions have renamed; nothing that a user could mend.
+    warnings.filterwarnings("ignore", r".*is deprecated", FutureWarning, r"torch\.distributed")
     # On a CPU with a compiler it builds shared-memory collectives on first use, for minutes; gloo suffices.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     return deepspeed
