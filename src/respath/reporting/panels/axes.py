@@ -72,7 +72,7 @@ def entries(panel: Drawn, look: Looks) -> list[tuple[Line2D, str]]:
             style = dict(look[line.id])
             if panel.definition.kind == "difference":
                 style.pop("marker")
-            if len(line.marks) == 1 and len(panel.of("ours")) > 1:
+            if line.id in _single(panel):
                 style["linestyle"] = "none"
             found[line.label] = Line2D([], [], **style)
     for line in panel.of("reference"):
@@ -84,6 +84,14 @@ def entries(panel: Drawn, look: Looks) -> list[tuple[Line2D, str]]:
     if len(found) == 1 and panel.definition.kind not in ("sweep", "bars", "crossing"):
         return []
     return [(sample, text) for text, sample in found.items()]
+
+
+def _single(panel: Drawn) -> set[str]:
+    """Lines of a sweep that are one point by definition, and not because the others are missing."""
+    if panel.definition.kind != "sweep":
+        return set()
+    ours = [line for line in panel.lines if line.role == "ours"]
+    return {line.id for line, spec in zip(ours, panel.definition.lines, strict=True) if len(spec.points) == 1}
 
 
 _REFERENCE = {"color": "#555555", "linestyle": (0, (3, 2)), "linewidth": 0.9}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import string
 
@@ -143,12 +144,15 @@ def _rows_of(entries: list[Entry], width: float) -> tuple[int, int]:
     if not entries:
         return 0, 0
     widths = [_SAMPLE + _width(text) for _, text in entries]
-    for columns in range(len(entries), 0, -1):
-        rows = math.ceil(len(entries) / columns)
-        taken = [max(widths[k : k + rows]) for k in range(0, len(widths), rows)]
-        if columns == 1 or sum(taken) + _GAP * len(taken) <= width:
+    for rows in range(1, len(entries)):
+        columns = math.ceil(len(entries) / rows)
+        short, longer = divmod(len(entries), columns)
+        counts = [short + 1] * longer + [short] * (columns - longer)
+        ends = list(itertools.accumulate(counts))
+        taken = [max(widths[end - count : end]) for count, end in zip(counts, ends, strict=True)]
+        if sum(taken) + _GAP * columns <= width:
             return rows, columns
-    raise AssertionError("one column always fits")
+    return len(entries), 1
 
 
 _LEGEND = {
