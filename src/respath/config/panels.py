@@ -277,7 +277,9 @@ def _compared(panel):
     """Baseline and savings must be among the variants that are drawn."""
     for name in (panel.baseline, *panel.saving):
         if name not in panel.variants:
-            raise ValueError(f"{name!r} is not among the panel's variants{did_you_mean(name, panel.variants)}")
+            raise ValueError(
+                f"{name!r} is not among the panel's variants{did_you_mean(name, panel.variants)}"
+            )
     return panel
 
 
