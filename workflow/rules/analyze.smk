@@ -23,7 +23,7 @@ rule analyze:
         checkpoints=CHECKPOINTS,
     params:
         sequences=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).analysis_sequences,
-        modules=lambda w: ",".join(sorted(modules_by_run()[w.run])),
+        modules=lambda w: modules_of(w.run),
     shell:
         "python -m respath.analysis --train {input.train:q} --tokens {input.tokens:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --sequences {params.sequences}"

@@ -9,6 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
 from respath import jobs
+from respath.analysis.catalogue import CATALOGUE
 from respath.config.claimed import claimed_analyses
 from respath.config.documents import load_dials
 from respath.config.model import identity
@@ -202,6 +203,11 @@ def modules_by_run():
             if run in RUNS:
                 wanted.setdefault(run, set()).update(modules)
     return wanted
+
+
+def modules_of(run):
+    """Analyses of one run: what is wanted of it, or all of them where a user asks for a run that nothing wants analysed."""
+    return ",".join(sorted(modules_by_run().get(run, CATALOGUE)))
 
 
 def analyses_for_claims(paper):
