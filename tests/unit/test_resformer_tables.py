@@ -16,7 +16,7 @@ from tests.golden.synthetic_results import write_results
 ROOT = find_root()
 TABLES = [f"table{n}" for n in range(1, 15)]
 #: Arms that are no run of their own: a size that Figure 2 draws, and which variant a fit over sizes takes.
-NO_RUNS = {"320M-shape", "headline-variant"}
+NO_RUNS = {"320M-shape", "headline-variant", "post-analysis-models"}
 
 
 @pytest.fixture(scope="module", params=["smoke", "paper"])
