@@ -5,26 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from respath.config.project import Project
-from respath.errors import UserError
 from respath.model import build_model, parameter_roles
 from respath.model.loss import next_token_loss
 from respath.training.checkpoint import CheckpointStore, Snapshot
 from respath.training.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from tests.unit.paper_variants import REFS, small_spec
 from tests.unit.two_ranks import RECIPE, perturbed
-
-PROJECT = Project.find()
-REFS = [(paper, variant) for paper in PROJECT.known for variant in PROJECT.folder(paper).variants]
-
-
-def small_spec(paper: str, variant: str):
-    """The variant at scale smoke, in the first size that fits it."""
-    for size in PROJECT.folder(paper).paper.sizes:
-        try:
-            return PROJECT.model_of(paper, size, variant, "smoke")
-        except UserError:
-            continue
-    raise AssertionError(f"{paper}/{variant} fits no size")
 
 
 def trained(model, steps: int):

@@ -10,8 +10,7 @@ from respath.analysis.findings import Findings
 from respath.analysis.inputs import Inputs
 from respath.analysis.stage import analyse_model, document
 from respath.config.run import RunSpec
-from respath.errors import UserError
-from respath.evaluation.weights import load_trained, read_train
+from respath.evaluation.weights import load_trained, read_train, refuse_other_manifest
 from respath.files import sha256_file
 
 Result = tuple[dict[str, Any], dict[str, Findings]]
@@ -37,12 +36,7 @@ def analyse_trained(
         reason = record.get("reason") or "training diverged"
         more = {"reason": reason, "weights_sha256": None, "manifest_sha256": manifest_sha256}
         return document(record["run"], {}, None, **more), {}
-    trained_on = record.get("manifest_sha256")
-    if trained_on and trained_on != manifest_sha256:
-        raise UserError(
-            f"{manifest}: SHA-256 {manifest_sha256[:12]}... is not the manifest {trained_on[:12]}... that {train_json} was "
-            f"trained on; analyse with that one, or delete {train_json} and train again"
-        )
+    refuse_other_manifest(record, train_json, manifest, manifest_sha256, "analyse")
     model, spec = load_trained(train_json, checkpoints, device)
     inputs = Inputs.read(manifest, context or spec.recipe.context, sequences)
     found = analyse_model(model, inputs, modules, device)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from respath.errors import UserError, guard
-from respath.evaluation.weights import chosen_device, load_trained, read_train
+from respath.evaluation.weights import chosen_device, load_trained, read_train, refuse_other_manifest
 from respath.files import sha256_file, write_json
 
 if TYPE_CHECKING:
@@ -105,12 +105,7 @@ def evaluate(
     if record["status"] == "diverged":
         return {**content, "status": "diverged", "domains": {}, "mean_loss": None, "mean_bits_per_byte": None,
                 "weights_sha256": None}  # fmt: skip
-    trained_on = record.get("manifest_sha256")
-    if trained_on and trained_on != manifest_sha256:
-        raise UserError(
-            f"{manifest}: SHA-256 {manifest_sha256[:12]}... is not the manifest {trained_on[:12]}... that {train_json} was "
-            f"trained on; evaluate with that one, or delete {train_json} and train again"
-        )
+    refuse_other_manifest(record, train_json, manifest, manifest_sha256, "evaluate")
     model, _ = load_trained(train_json, checkpoints, device)
     common = {}
     if common_context is not None:

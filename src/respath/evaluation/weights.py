@@ -83,3 +83,15 @@ def load_trained(
         reason = " ".join(str(error).split())
         raise UserError(f"{path}: does not fit the spec in {train_json}: {reason[:300]}") from None
     return model.eval(), spec
+
+
+def refuse_other_manifest(
+    record: dict, train_json: Path, manifest: Path, manifest_sha256: str, doing: str
+) -> None:
+    """Raises UserError when a run was trained on another token store; ``doing``: what was to be done with this one."""
+    trained_on = record.get("manifest_sha256")
+    if trained_on and trained_on != manifest_sha256:
+        raise UserError(
+            f"{manifest}: SHA-256 {manifest_sha256[:12]}... is not the manifest {trained_on[:12]}... that {train_json} was "
+            f"trained on; {doing} with that one, or delete {train_json} and train again"
+        )
