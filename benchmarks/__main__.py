@@ -3,6 +3,7 @@
 python -m benchmarks              measure everything (about fifteen minutes on two idle cores), then render
 python -m benchmarks --only plan  measure one part again and keep the other numbers
 python -m benchmarks --render     render docs/performance.md from the stored numbers
+benchmarks/gpu_check.sh           what a GPU does with it; rendered with the rest
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.gpu_page import MEASURED, gpu_lines
 from respath.files import read_json, write_json, write_text
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,7 +83,7 @@ PARTS = {
     "step_fp32": lambda: json.loads(
         run("benchmarks/step_time.py", "--precision", "fp32", "--repetitions", "5", "--batch", "8")
     ),
-    "variants": lambda: json.loads(run("-m", "benchmarks.variants", "--repetitions", "5")),
+    "variants": lambda: json.loads(run("-m", "benchmarks.variants")),
 }
 
 
@@ -99,8 +101,8 @@ def machine() -> dict:
     }
 
 
-def render(numbers: dict) -> str:
-    """docs/performance.md from the stored numbers."""
+def render(numbers: dict, gpu: dict | None) -> str:
+    """docs/performance.md from the stored numbers, and those of a GPU where there are any."""
     lines = [
         "# Performance",
         "",
@@ -186,6 +188,7 @@ def render(numbers: dict) -> str:
             )
     if variants := numbers.get("variants"):
         lines += _variants(variants)
+    lines += gpu_lines(gpu)
     return "\n".join(lines) + "\n"
 
 
@@ -289,7 +292,7 @@ def main() -> None:
         numbers[name] = PARTS[name]()
         numbers["machine"] = machine()
         write_json(NUMBERS, numbers)
-    write_text(PAGE, render(numbers))
+    write_text(PAGE, render(numbers, read_json(MEASURED) if MEASURED.exists() else None))
     print(PAGE.relative_to(ROOT))
 
 

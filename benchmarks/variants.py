@@ -2,17 +2,19 @@
 
 The baseline is the paper's, in the variant's backbone and shape. A few variants at a time take turns with it in one
 process: it steps before and after them, and a ratio is the median over repetitions of the variant's time over the mean
-of the two. CPU time is what the process used, so that other work on the machine counts little. Among the variants of each
-turn is the baseline once more, as a control: how far its ratio strays from one is what this machine cannot tell apart.
-Prints one JSON object.
+of the two. Where in memory a model happens to lie changes its step by several per cent for as long as it lives, so all are
+built anew, in another order, for every round, and the number is the median over rounds. CPU time is what the process used,
+so that other work on the machine counts little. Among the variants of each turn is the baseline once more, as a control:
+how far its ratio strays from one is what this machine cannot tell apart. Prints one JSON object.
 
-    PYTHONPATH=src python -m benchmarks.variants --only resformer/svformer bov --repetitions 3
+    PYTHONPATH=src python -m benchmarks.variants --only resformer/svformer bov --rounds 3 --repetitions 3
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import sys
 import time
@@ -32,7 +34,7 @@ from respath.model.resolve import resolve_spec
 
 #: Width, tokens per sequence, sequences. Layers, and what the variant is, come from the paper's size at scale smoke.
 SHAPES = {
-    "small": {"width": 128, "context": 64, "batch": 2},
+    "small": {"width": 128, "context": 256, "batch": 2},
     "medium": {"width": 256, "context": 128, "batch": 2},
 }
 #: Head counts that every grouping of the papers divides; a vocabulary that does not hide the layers.
@@ -117,7 +119,7 @@ def timed(call: Callable[[], object], device: str) -> tuple[float, float]:
 
 def take_turns(
     baseline: Callable[[], object], others: dict[str, Callable[[], object]], repetitions: int, device: str
-) -> dict[str, dict[str, float]]:
+) -> dict[str, tuple[float, ...]]:
     """Median wall seconds of each, and median ratios of wall and CPU time over the baseline's turns around it."""
     for call in (baseline, *others.values()):
         call()
@@ -128,12 +130,12 @@ def take_turns(
         after = timed(baseline, device)
         for name, (wall, used) in taken.items():
             rows[name].append((wall, 2 * wall / (before[0] + after[0]), 2 * used / (before[1] + after[1])))
-    return {
-        name: dict(
-            zip(("seconds", "wall", "cpu"), map(statistics.median, zip(*turns, strict=True)), strict=True)
-        )
-        for name, turns in rows.items()
-    }
+    return {name: medians(turns) for name, turns in rows.items()}
+
+
+def medians(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
+    """The median of each column."""
+    return tuple(map(statistics.median, zip(*rows, strict=True)))
 
 
 def steps(project: Project, paper: str, shape: dict[str, int], chosen, options) -> dict[str, dict]:
@@ -153,8 +155,18 @@ def steps(project: Project, paper: str, shape: dict[str, int], chosen, options) 
             by_baseline.setdefault(plain, []).append(c)
     for plain, group in by_baseline.items():
         for some in batched(group, TOGETHER):
-            contending = {CONTROL: stepper(plain)} | {c.name: stepper(c.spec) for c in some}
-            measured = take_turns(stepper(plain), contending, options.repetitions, device)
+            specs = {CONTROL: plain} | {c.name: c.spec for c in some}
+            rounds: dict[str, list[tuple[float, ...]]] = {name: [] for name in specs}
+            for _ in range(options.rounds):
+                order = random.sample(sorted(specs), len(specs))
+                contending = {name: stepper(specs[name]) for name in order}
+                turns = take_turns(stepper(plain), contending, options.repetitions, device)
+                for name, taken in turns.items():
+                    rounds[name].append(taken)
+            measured = {
+                name: dict(zip(("seconds", "wall", "cpu"), medians(taken), strict=True))
+                for name, taken in rounds.items()
+            }
             for c in some:
                 ratio = products(c.spec, context) / products(plain, context)
                 goal = GOAL if is_value_path(c.spec) and ratio <= 1.001 else None
@@ -238,7 +250,8 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="*", help="papers, or paper/variant; all when left out")
     parser.add_argument("--shapes", nargs="*", choices=SHAPES, default=list(SHAPES))
-    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3, help="how often every model is built anew")
+    parser.add_argument("--repetitions", type=int, default=3, help="turns in a round")
     parser.add_argument("--tokens", type=int, default=16, help="decoded per repetition and row")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument(
@@ -252,11 +265,13 @@ def main() -> None:
         return not options.only or paper in options.only or f"{paper}/{variant}" in options.only
 
     torch.manual_seed(0)
+    random.seed(0)
     start = time.perf_counter()
     report = {
         "device": torch.cuda.get_device_name() if options.device.startswith("cuda") else "cpu",
         "precision": options.precision,
         "threads": torch.get_num_threads(),
+        "rounds": options.rounds,
         "repetitions": options.repetitions,
         "heads": HEADS,
         "vocabulary": VOCABULARY,
