@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -28,6 +31,19 @@ def copied(source, target, **replaced):
 
 def build(overrides: dict, dtype=torch.float64, **shape):
     return build_model(check(ModelSpec, {**SHAPE, **shape, **overrides}, "test"), dtype=dtype).eval()
+
+
+def test_building_and_running_a_model_imports_no_sympy():
+    """Importing it takes a second of every process, and a table is made by hundreds of them."""
+    code = """if True:
+        import sys, torch
+        from respath.model import build_model
+        model = build_model("resformer/82M/learnable", scale="smoke")
+        model(torch.zeros(1, 8, dtype=torch.long)).sum().backward()
+        sys.exit("sympy" in sys.modules)
+    """
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
 
 
 # --- equations -----------------------------------------------------------------------------------------------------

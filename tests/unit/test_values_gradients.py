@@ -204,6 +204,20 @@ def test_equal_seeds_give_every_variant_the_plain_transformers_weights():
         assert all(torch.equal(state[name], plain[name]) for name in same), variant
 
 
+def test_the_weighted_sum_has_the_gradients_of_the_sum_written_out():
+    from respath.model.combine import combine
+
+    generator = torch.Generator().manual_seed(8)
+    terms = [torch.randn(3, 4, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3)]
+    weights = torch.randn(3, generator=generator, dtype=torch.float64).requires_grad_()
+
+    def ours(weights, *terms):
+        return combine(terms, weights.unbind())
+
+    torch.testing.assert_close(ours(weights, *terms), torch.einsum("i,iab->ab", weights, torch.stack(terms)))
+    assert torch.autograd.gradcheck(ours, (weights, *terms))
+
+
 def test_the_low_precision_sum_has_the_gradients_of_the_same_sum_in_fp32():
     from respath.model.combine import combine
 

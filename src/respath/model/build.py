@@ -76,7 +76,8 @@ def build_model(
                 parameter = model.get_parameter(name)
                 parameter.data = parameter.data.to(wide)
     if device.type != "meta":
-        model.to_empty(device=device)
+        # What to_empty does, but its empty_like of meta tensors imports sympy first: a second in every process.
+        model._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype, device=device))
         initialise(model, seed)
     return model
 
