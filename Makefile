@@ -7,7 +7,7 @@ SCALE ?= smoke
 WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: help demo test test-all test-whole lint bench pdf clean
+.PHONY: help demo test test-all lint bench pdf clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -25,13 +25,10 @@ demo: $(VENV)/.ready  ## from raw text to ResFormer Table 3 at scale smoke, and 
 	@$(BIN)/respath diff --scale smoke --brief
 
 test: $(VENV)/.ready  ## unit, DAG and smoke tests (about 10 minutes on two cores)
-	$(PYTEST) -m "not slow and not whole"
+	$(PYTEST) -m "not slow"
 
 test-all: $(VENV)/.ready  ## the tests that take longer
 	$(PYTEST) -m slow
-
-test-whole: $(VENV)/.ready  ## every run and artifact of the papers at scale smoke (about half an hour)
-	$(BIN)/python -m pytest -m whole
 
 lint: $(VENV)/.ready  ## ruff, snakefmt, snakemake --lint, generated files in step
 	$(BIN)/ruff check .

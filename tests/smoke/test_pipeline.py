@@ -1,7 +1,6 @@
 """The workflow at scale smoke, for real: packages, text, training, evaluation, tables; killed once on the way.
 
-What `make demo` shows runs with the fast tests; sizes, analyses and every other artifact, from the runs that there are, with the
-slow ones; all runs of the paper with `make test-whole`.
+What `make demo` shows runs with the fast tests; every run and every artifact of the paper with the slow ones.
 """
 
 from __future__ import annotations
@@ -152,22 +151,6 @@ def test_evaluation_items_are_real_and_counted(finished):
 
 
 @pytest.mark.slow
-def test_sizes_and_analyses_are_drawn_and_every_artifact_renders_from_what_is_there(finished, cache):
-    environment = {"RESPATH_CACHE": str(cache)}
-    targets = [f"resformer_{name}" for name in ("fig2", "fig8", "fig9", "fig12")]
-    done = finished.snakemake(*targets, env=environment, timeout=1800)
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-20000:]
-    trainings = len(trained(finished))
-    done = finished.snakemake("all", "--config", "missing=allow", env=environment, timeout=1800)
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-20000:]
-    assert len(trained(finished)) == trainings
-    for artifact in Project(ROOT).artifacts():
-        for path in rendered(finished, artifact):
-            assert path.stat().st_size > 100, path
-    assert "<html" in (finished.path / "reports/out/smoke/resformer/index.html").read_text()[:500]
-
-
-@pytest.mark.whole
 def test_the_whole_paper_is_trained_rendered_and_then_complete(finished, cache):
     done = finished.snakemake("all", env={"RESPATH_CACHE": str(cache)}, timeout=3600)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-20000:]
