@@ -5,7 +5,8 @@ process: it steps before and after them, and a ratio is the median over repetiti
 of the two. Where in memory a model happens to lie changes its step by several per cent for as long as it lives, so all are
 built anew, in another order, for every round, and the number is the median over rounds. CPU time is what the process used,
 so that other work on the machine counts little. Among the variants of each turn is the baseline once more, as a control:
-how far its ratio strays from one is what this machine cannot tell apart. Prints one JSON object.
+how far its ratio strays from one is what this machine cannot tell apart. What value paths add (a weighted sum, a gather) is
+less than that, so it is also timed by itself and set against the baseline's step. Prints one JSON object.
 
     PYTHONPATH=src python -m benchmarks.variants --only resformer/svformer bov --rounds 3 --repetitions 3
 """
@@ -30,6 +31,8 @@ from respath.config.model import ModelSpec
 from respath.config.project import Project
 from respath.errors import UserError
 from respath.model import build_model
+from respath.model.layers import linears
+from respath.model.origin import Origin
 from respath.model.resolve import resolve_spec
 
 #: Width, tokens per sequence, sequences. Layers, and what the variant is, come from the paper's size at scale smoke.
@@ -50,6 +53,8 @@ DECODED = {
 DECODE = {"width": 256, "context": 1024, "batch": 4}
 #: Variants that share one baseline's turns.
 TOGETHER = 4
+#: Turns of value paths by themselves.
+ALONE = 15
 #: The baseline's name among them.
 CONTROL = "(control)"
 
@@ -138,6 +143,45 @@ def medians(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
     return tuple(map(statistics.median, zip(*rows, strict=True)))
 
 
+def values_alone(spec: ModelSpec, context: int, batch: int, device: str) -> Callable[[], None]:
+    """One forward and backward pass of value projections and value path in all layers, without anything else.
+
+    What a layer attends over stands in for what attention makes of it: its shape is the same where every query head has a
+    value head, and attention costs the same in both.
+    """
+    model = build_model(spec, device=device)
+    path, ids = model.values, torch.randint(VOCABULARY, (batch, context), device=device)
+    x0, *states = (
+        torch.randn(batch, context, spec.width, device=device).requires_grad_()
+        for _ in range(spec.layers + 1)
+    )
+    origin = model.origin(ids, x0, None) if not model.keeps_ids else Origin(ids, ids, ids, x0)
+    toward = torch.randn(batch, context, spec.kv_width, device=device)
+    layers = [layer.attention for layer in model.layers]
+
+    def once() -> None:
+        remembered, ends, value, own = path.open(origin), [], None, None
+        for n, (layer, x) in enumerate(zip(layers, states, strict=True)):
+            if layer.value_home == n:
+                own = linears(x, [layer.v_proj])[0] if layer.projects_input else None
+                value, remembered = path.mix(n, own, remembered, x, layer.v_proj)
+            ends.append(path.finish(n, value, own, remembered))
+        torch.autograd.backward(ends, [toward] * len(ends))
+        for tensor in (x0, *states, *model.parameters()):
+            tensor.grad = None
+
+    return once
+
+
+def added(spec: ModelSpec, plain: ModelSpec, context: int, batch: int, device: str) -> float:
+    """CPU seconds that a value path takes by itself beyond the baseline's; negative where it saves projections."""
+    turns = [values_alone(each, context, batch, device) for each in (spec, plain)]
+    for call in turns:
+        call()
+    taken = [[timed(call, device)[1] for call in turns] for _ in range(ALONE)]
+    return statistics.median(path - own for path, own in taken)
+
+
 def steps(project: Project, paper: str, shape: dict[str, int], chosen, options) -> dict[str, dict]:
     """Rows of one paper's variants in one shape, by variant."""
     context, batch, device = shape["context"], shape["batch"], options.device
@@ -171,8 +215,10 @@ def steps(project: Project, paper: str, shape: dict[str, int], chosen, options) 
                 ratio = products(c.spec, context) / products(plain, context)
                 goal = GOAL if is_value_path(c.spec) and ratio <= 1.001 else None
                 control = measured[CONTROL]["cpu"]
+                alone = None if goal is None else added(c.spec, plain, context, batch, device)
                 rows[c.name] = {
                     **measured[c.name],
+                    "added": None if alone is None else alone / measured[CONTROL]["seconds"],
                     "size": c.size,
                     "flops": ratio,
                     "goal": goal,
@@ -191,12 +237,21 @@ def batched(items: list, count: int) -> Iterator[list]:
 class Decoder:
     """A model with a filled cache; each call decodes so many tokens, one at a time, for every row."""
 
-    def __init__(self, spec: ModelSpec, calls: int, tokens: int, dtype: torch.dtype, device: str):
+    def __init__(
+        self,
+        spec: ModelSpec,
+        calls: int,
+        tokens: int,
+        dtype: torch.dtype,
+        device: str,
+        shape: dict[str, int] = DECODE,
+    ):
         torch.manual_seed(0)
         self.model = build_model(spec, device=device, dtype=dtype).eval()
         self.tokens = tokens
-        self.cache = self.model.new_cache(DECODE["batch"], DECODE["context"] + calls * tokens)
-        prompt = torch.randint(VOCABULARY, (DECODE["batch"], DECODE["context"]), device=device)
+        batch, context = shape["batch"], shape["context"]
+        self.cache = self.model.new_cache(batch, context + calls * tokens)
+        prompt = torch.randint(VOCABULARY, (batch, context), device=device)
         self.last = prompt[:, -1:]
         with torch.inference_mode():
             self.model(prompt, cache=self.cache)
