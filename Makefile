@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 SCALE ?= smoke
+# Without slurm: its plugin imports pandas, and Snakemake imports every plugin that is there, on each start.
+EXTRAS ?= test,report,deepspeed
 # One thread a process: results do not depend on how many cores the machine has, and two workers use two cores.
 WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
@@ -16,8 +18,7 @@ help:  ## show this list
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "respath needs Python 3.11 or newer; set one with: make PYTHON=python3.12 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "no venv module: on Debian, install the package python3-venv"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[$(EXTRAS)]'
 	@touch $@
 
 demo: $(VENV)/.ready  ## from raw text to ResFormer Table 3 at scale smoke, and everything around it
