@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from respath.comparison.curves import saving_at_equal_loss, smooth
-from respath.comparison.statistics import mean, standard_error, t_interval
+from respath.comparison.statistics import jackknife_interval, mean, standard_error, t_interval
 
 
 def test_a_t_interval_is_scipys():
@@ -26,6 +26,20 @@ def test_a_t_interval_over_three_known_values():
     interval = t_interval([1.0, 2.0, 3.0])
     assert interval.mean == 2.0
     assert interval.high - 2.0 == pytest.approx(4.302652729911275 / math.sqrt(3), rel=1e-9)
+
+
+def test_a_jackknifed_mean_has_the_interval_of_the_mean():
+    values = [0.3, -1.2, 2.5, 0.9, 1.1]
+    without = [mean(values[:k] + values[k + 1 :]) for k in range(len(values))]
+    found, known = jackknife_interval(mean(values), without), t_interval(values)
+    assert (found.low, found.high) == pytest.approx((known.low, known.high), rel=1e-12)
+
+
+def test_a_jackknife_interval_holds_an_estimate_that_lies_outside_the_range_of_its_parts():
+    found = jackknife_interval(25.2, [-2.4, 23.3, 11.0, 20.0])
+    assert found.low < -2.4 and found.low < 25.2 < found.high and found.n == 4
+    with pytest.raises(ValueError, match="at least two"):
+        jackknife_interval(1.0, [1.0])
 
 
 def test_an_effect_of_the_detectable_size_clears_zero_in_about_eight_of_ten_draws():

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from respath.comparison.curves import critical_point, parameter_saving, smoothing_steps
 from respath.comparison.results import Results
@@ -20,13 +21,15 @@ from respath.config.project import Artifact, Project, find_root
 from respath.errors import UserError
 from respath.reporting.figure import main, render, scale_line
 from respath.reporting.looks import style
+from respath.reporting.panels.axes import entries, log_bar, log_ticks, looks
 from respath.reporting.panels.build import READERS, shown
-from respath.reporting.panels.data import Line, Mark
+from respath.reporting.panels.data import Drawn, Line, Mark, Shown
 from respath.reporting.panels.drawing import draw
 from respath.reporting.panels.layers import position_bins
 from respath.reporting.panels.training import exponential
+from respath.reporting.series import short_count
 from tests.golden.synthetic_analyses import write_analyses, write_analysis
-from tests.golden.synthetic_results import write_json, write_results
+from tests.golden.synthetic_results import noise, write_json, write_results
 from tests.golden.toy import LOSSES, ROOT, run_id, toy, toy_loss, toy_project
 
 LOSS = {"label": "loss"}
@@ -257,13 +260,12 @@ def test_losses_against_tokens_are_read_ten_times(made):
     drawn = panel(made, **tokens)
     base, _ = drawn.of("ours")
     assert len(base.marks) == 10 and base.marks[-1].x == 100 * 8 * 1024
-    assert drawn.texts[0] == "fewer tokens at equal loss:" and drawn.texts[1].startswith("Mix ")
 
 
 # --- sizes -----------------------------------------------------------------------------------------------------------
 
 
-def test_losses_stand_at_all_parameters_and_the_saving_is_the_claims(made):
+def test_losses_stand_at_all_parameters_and_a_saving_without_an_interval_is_in_the_csv_alone(made):
     project, results, _ = made
     drawn = shown(project, results, project.artifact("toy_fig2")).panel("A")
     base = next(line for line in drawn.of("ours") if line.id == "base")
@@ -271,20 +273,206 @@ def test_losses_stand_at_all_parameters_and_the_saving_is_the_claims(made):
     assert [mark.x for mark in base.marks] == counts
     pairs = [tuple(RunRequest(size=size, variant=v) for v in ("mix", "base")) for size in "SML"]
     saved = [parameter_saving(project, results, "toy", pairs, seed).value for seed in (1, 2, 3)]
-    error = np.std(saved, ddof=1) / math.sqrt(3)
-    assert drawn.texts == ("fewer parameters at equal loss:", f"Mix {np.mean(saved):.1f} ± {error:.1f} %")
+    (saving,) = drawn.savings
+    # A quadratic goes through three sizes, and through no two of them.
+    assert saving.value == pytest.approx(np.mean(saved)) and saving.seeds == 3
+    assert saving.interval is None and not saving.told and drawn.texts == ()
+    content = shown(project, results, project.artifact("toy_fig2"))
+    assert "No saving told of Mix: an interval needs four sizes." in content.notes
+    rows = [row for row in csv.DictReader(io.StringIO(content.csv_text())) if row["role"] == "saving"]
+    assert float(rows[0]["value"]) == saving.value and rows[0]["note"] == "an interval needs four sizes"
+    assert not any(line.id.endswith(".equal-loss") for line in drawn.of("fit"))
 
 
-def test_the_fit_goes_through_three_sizes_and_the_arrow_ends_at_the_baseline(made):
-    project, results, _ = made
-    drawn = shown(project, results, project.artifact("toy_fig2")).panel("A")
-    fits = {line.id: line for line in drawn.of("fit")}
-    mix = next(line for line in drawn.of("ours") if line.id == "mix")
-    assert [fits["mix.fit"].marks[k].value for k in (0, -1)] == pytest.approx(
-        [mix.marks[k].value for k in (0, -1)]
+@pytest.fixture(scope="module")
+def four_sizes(tmp_path_factory):
+    """Figures 2 and 11 of the paper at mini with made-up losses: Plus saves, at one seed of all sizes but the first."""
+    folder = tmp_path_factory.mktemp("sizes")
+    project = Project(find_root(), {"papers": ["resformer"], "scale": "mini"})
+    wanted = {run.id for name in ("fig2", "fig11") for run in trained(project, name)}
+
+    def loss(run):
+        size = run.spec.model.layers * run.spec.model.width**2
+        better = {"transformer": 0.0, "svformer": -0.05}.get(run.variant, 0.08)
+        return 6.0 - 0.2 * math.log(size) - better + 0.01 * noise(run.size, run.variant)
+
+    write_results(project, folder, loss_of=loss, skip=set(project.all_runs()) - wanted)
+    return project, Results(project, folder)
+
+
+def test_a_saving_is_told_with_a_jackknife_over_sizes_that_holds_it(four_sizes):
+    project, results = four_sizes
+    drawn = shown(project, results, project.artifact("resformer_fig2")).panel("A")
+    plus = drawn.savings[0]
+    pairs = [
+        tuple(RunRequest(size=size, variant=v) for v in ("plus", "transformer"))
+        for size in drawn.definition.sizes
+    ]
+    without = [
+        parameter_saving(project, results, "resformer", pairs[:k] + pairs[k + 1 :], 1).value for k in range(4)
+    ]
+    assert plus.value == parameter_saving(project, results, "resformer", pairs, 1).value
+    error = math.sqrt(3 / 4 * sum((value - np.mean(without)) ** 2 for value in without))
+    assert plus.interval.stderr == pytest.approx(error)
+    assert plus.interval.high - plus.value == pytest.approx(3.182446 * error, rel=1e-6)
+    assert drawn.texts[0] == "fewer parameters at equal loss (95 %):" and drawn.texts[-1] == "printed 16.11 %"
+    low, high = (f"{end:.1f}".replace("-", "−") for end in (plus.interval.low, plus.interval.high))
+    assert drawn.texts[1] == f"Plus {plus.value:.1f} % ({low} to {high})"
+    assert any(line.id == "plus.equal-loss" for line in drawn.of("fit"))
+
+
+def test_more_parameters_are_told_as_more(four_sizes):
+    project, results = four_sizes
+    (panel,) = shown(project, results, project.artifact("resformer_fig11")).panels
+    (saving,) = panel.savings
+    assert saving.value < 0 and panel.texts[1].startswith(f"SVFormer {-saving.value:.1f} % (")
+    assert panel.texts[0].startswith("more parameters") and panel.texts[-1] == "printed 12.2 %"
+
+
+def test_tokens_saved_by_one_seed_are_not_told(four_sizes):
+    project, results = four_sizes
+    content = shown(project, results, project.artifact("resformer_fig2"))
+    drawn = content.panel("B")
+    assert drawn.texts == ("fewer tokens at equal loss: printed 20.3 %",)
+    assert "No saving told of Plus, Learnable, Identity: one seed has no interval." in content.notes
+    assert drawn.savings[0].value is not None
+
+
+def test_tokens_saved_by_several_seeds_have_a_t_interval(made):
+    tokens = {"kind": "tokens", "variants": ["base", "mix"], "baseline": "base", "saving": ["mix"]}
+    drawn = panel(made, **tokens)
+    (saving,) = drawn.savings
+    assert saving.seeds == 3 and saving.interval.low <= saving.value <= saving.interval.high
+    assert drawn.texts[0] == "fewer tokens at equal loss (95 %):"
+    assert drawn.texts[1].startswith(f"Mix {saving.value:.1f} % (")
+
+
+def test_smoke_tells_no_saving_and_fits_no_exponential(smoke):
+    project, results = smoke
+    content = shown(project, results, project.artifact("resformer_fig2"))
+    assert [panel.texts for panel in content.panels] == [
+        ("fewer parameters at equal loss: printed 16.11 %",),
+        ("fewer tokens at equal loss: printed 20.3 %",),
+    ]
+    assert (
+        "No saving told of Plus, Learnable, Identity: scale smoke only shows that everything runs."
+        in content.notes
     )
-    base = next(line for line in drawn.of("ours") if line.id == "base")
-    arrow = fits["mix.equal-loss"].marks
+    assert [saving.told for panel in content.panels for saving in panel.savings] == [False] * 6
+    assert not any(line.id.endswith(".equal-loss") for line in content.panels[0].of("fit"))
+
+
+def crowded(lines):
+    """Axes of a panel of tokens with lines of (x, y) in shares of the axes, and the box of its text."""
+    marks = [
+        Line(str(n), str(n), "#4e79a7", n, tuple(Mark(1 + x, 1 + y) for x, y in line))
+        for n, line in enumerate(lines)
+    ]
+    definition = figure({"kind": "tokens", "variants": ["base"], "baseline": "base"}).definition
+    panel = Drawn(
+        "A", definition.panels[0], tuple(marks), texts=("a heading that is wide", "and another line")
+    )
+    with style():
+        made = draw(Shown("toy_made", (panel,), ()), definition, "")
+        canvas = FigureCanvasAgg(made)
+        canvas.draw()
+    (axes,) = made.axes
+    (text,) = [text for text in axes.texts if text.get_text().startswith("a heading")]
+    return axes, text.get_window_extent(canvas.get_renderer())
+
+
+CORNERS = [
+    [(0, 1), (1, 0)],
+    [(0, 0), (1, 1)],
+    [(0, 1), (1, 1)],
+    [(0, 0), (1, 0)],
+    [(0, 0.5), (1, 0.5)],
+    [(0.5, 0), (0.5, 1)],
+]
+
+
+@pytest.mark.parametrize(
+    "lines", [CORNERS[:1], CORNERS[1:2], CORNERS], ids=["falling", "rising", "everywhere"]
+)
+def test_a_text_covers_no_line(lines):
+    axes, box = crowded(lines)
+    assert axes.get_window_extent().padded(1).contains(box.x0, box.y0)
+    assert axes.get_window_extent().padded(1).contains(box.x1, box.y1)
+    for line in axes.lines:
+        points = line.get_xydata()
+        along = np.linspace(0, 1, 400)[:, None]
+        for a, b in itertools.pairwise(points):
+            pixels = axes.transData.transform(a + along * (b - a))
+            assert not any(box.contains(x, y) for x, y in pixels), line.get_label()
+
+
+def test_sizes_that_hardly_differ_have_one_tick_and_stay_together():
+    with style():
+        axes = Figure().add_subplot()
+        log_ticks(axes, [541_696.0, 541_710.0, 542_500.0], short_count)
+    assert len(axes.get_xticks()) == 1 and axes.get_xlim()[1] / axes.get_xlim()[0] > 2
+
+
+def test_a_line_whose_neighbours_are_missing_keeps_its_name(made):
+    project, results, _ = made
+    lines = [{"run": of("base")}, {"run": of("odd")}]
+    artifact = figure({"kind": "layers", "series": "pca.components", "y": LOSS, "lines": lines})
+    drawn = shown(project, results, artifact).panels[0]
+    assert [text for _, text in entries(drawn, looks(drawn))] == ["Base"]
+
+
+def test_a_difference_keeps_zero_in_sight(made):
+    project, results, _ = made
+    artifact = figure(
+        {"kind": "difference", "y": LOSS, "lines": [{"run": of("mix")}], "baseline": of("base")}
+    )
+    with style():
+        drawn = draw(shown(project, results, artifact), artifact.definition, "")
+    low, high = drawn.axes[0].get_ylim()
+    assert low < 0 < high
+
+
+def test_what_is_printed_shares_the_x_axis_of_a_sweep(made):
+    project, results, _ = made
+    points = [{"x": x, "run": of(v)} for x, v in ((0.1, "mix"), (1, "odd"), (50, "base"))]
+    artifact = figure(SWEEP | {"lines": [{"label": "One", "points": points}]})
+    with style():
+        drawn = draw(shown(project, results, artifact), artifact.definition, "")
+    ours, printed = (next(a for a in drawn.axes if a.get_label() == letter) for letter in "Aa")
+    assert ours.get_xlim() == printed.get_xlim() and ours.get_xlim()[0] < 0.1 and ours.get_xlim()[1] > 50
+
+
+def test_one_rank_has_one_marker_in_every_panel(made):
+    panels = [
+        {"kind": "ranks", "series": "importance.top", "ranks": [1, 2, 3], "run": of(v), "y": LOSS}
+        for v in ("base", "mix")
+    ]
+    drawn = shown(made[0], made[1], figure(*panels)).panels
+    markers = [[look["marker"] for look in looks(panel).values()] for panel in drawn]
+    assert markers[0] == markers[1] and len(set(markers[0])) == 3
+
+
+@pytest.mark.parametrize(("low", "high"), [(2.0, 5.0), (1.5, 90.0), (3e-4, 4e-2), (1e-6, 1.0)])
+def test_a_logarithmic_colour_bar_has_a_handful_of_ticks(low, high):
+    with style():
+        axes = Figure().add_subplot()
+        axes.set_xscale("log")
+        axes.set_xlim(low, high)
+        log_bar(axes.xaxis, low, high)
+    ticks = [tick for tick in axes.xaxis.get_majorticklocs() if low <= tick <= high]
+    assert 2 <= len(ticks) <= 7 and len(axes.xaxis.get_minorticklocs()) == 0
+
+
+def test_the_fit_lies_near_four_sizes_and_the_arrow_ends_at_the_baseline(four_sizes):
+    project, results = four_sizes
+    drawn = shown(project, results, project.artifact("resformer_fig2")).panel("A")
+    fits = {line.id: line for line in drawn.of("fit")}
+    mix = next(line for line in drawn.of("ours") if line.id == "plus")
+    assert [fits["plus.fit"].marks[k].value for k in (0, -1)] == pytest.approx(
+        [mix.marks[k].value for k in (0, -1)], abs=0.01
+    )
+    base = next(line for line in drawn.of("ours") if line.id == "transformer")
+    arrow = fits["plus.equal-loss"].marks
     assert arrow[1] == Mark(base.marks[-1].x, base.marks[-1].value)
     assert arrow[0].x < arrow[1].x and arrow[0].value == arrow[1].value
 
@@ -410,6 +598,7 @@ def test_the_csv_has_a_row_per_value_and_names_its_quantities(made):
         "ours",
         "printed",
         "fit",
+        "saving",
     }
     point = next(row for row in rows if (row["line"], row["role"], row["panel"]) == ("mix", "ours", "A"))
     assert float(point["value"]) == pytest.approx(np.mean(values("mix")))

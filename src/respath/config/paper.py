@@ -360,6 +360,28 @@ class RunSet(Document):
         )
 
 
+class Measured(Document):
+    """A number that a scale's notes tell: a metric of a run, or its difference from another run."""
+
+    metric: str
+    """``loss.``, ``lm.``, ``train.`` or ``analysis.`` as in tables; ``curve.early`` is the mean training loss over the first
+    tenth of the steps after the warm-up."""
+    run: RunRequest
+    minus: RunRequest | None = None
+    """What differs in the other run; the rest is as in ``run``. Differences are paired over seeds."""
+
+    @field_validator("metric")
+    @classmethod
+    def _known(cls, metric: str) -> str:
+        if metric != "curve.early" and not metric.startswith(("loss.", "lm.", "train.", "analysis.")):
+            raise ValueError(
+                f"{metric!r} is no metric of a run: curve.early, loss., lm., train. or analysis."
+            )
+        if metric.startswith("analysis.") and (problem := unknown_metric(metric)):
+            raise ValueError(problem)
+        return metric
+
+
 class ScalePaper(Document):
     """How one paper shrinks at a scale."""
 
@@ -378,6 +400,8 @@ class ScalePaper(Document):
     notes: tuple[str, ...] = ()
     """Paragraphs of the paper's page and of diff.md at this scale: what its recipe hides, with placeholders for its numbers
     (``respath.comparison.notes``)."""
+    measured: dict[str, Measured] = {}
+    """Numbers of finished runs that the notes may name as placeholders: mean, standard error and seeds, or "not run"."""
 
 
 def _distinct_seeds(seeds: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -400,6 +424,8 @@ class Scale(Document):
     seeds: tuple[int, ...]
     comparable: bool = False
     """May measured cells (losses, accuracies) be set against the printed numbers?"""
+    fits: bool = True
+    """May figures tell numbers that are fitted through this scale's losses (savings at equal loss, exponentials)?"""
     papers: dict[str, ScalePaper]
 
     _seeds = field_validator("seeds")(_distinct_seeds)

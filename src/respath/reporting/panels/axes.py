@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from respath.reporting.looks import DASHES, MARKERS, dash_indices, legible
@@ -28,6 +31,8 @@ _NUMBERED = 100
 _SKIP = {"difference": 0.08, "tokens": 0.4}
 #: Ratio of the ends of an axis or a colour bar below which it needs no powers of ten.
 _DECADES = 30
+#: Ratio of the ends of a logarithmic axis at least.
+_NARROWEST = 1.5
 #: Mark of a horizontal line's sample in a legend.
 REFERENCE = "reference"
 #: Sequential, and monotone in grey too.
@@ -81,9 +86,14 @@ def entries(panel: Drawn, look: Looks) -> list[tuple[Line2D, str]]:
     if panel.definition.kind == "crossing":
         for line in panel.of("fit"):
             found[line.label] = Line2D([], [], **_FIT)
-    if len(found) == 1 and panel.definition.kind not in ("sweep", "bars", "crossing"):
+    if _alone(panel) and len(found) == 1 and panel.definition.kind not in ("sweep", "bars", "crossing"):
         return []
     return [(sample, text) for text, sample in found.items()]
+
+
+def _alone(panel: Drawn) -> bool:
+    """Is there one line by definition, and not because the others are missing?"""
+    return len([line for line in panel.lines if line.role == "ours"]) < 2
 
 
 def _single(panel: Drawn) -> set[str]:
@@ -146,34 +156,21 @@ def _name(axes: Axes, panel: Drawn) -> None:
     axes.set_ylabel(value, parse_math=False)
 
 
-def _texts(axes: Axes, panel: Drawn, corner: str) -> None:
-    if not panel.texts:
-        return
-    bottom, left = corner.startswith("lower"), corner.endswith("left")
-    axes.text(
-        0.03 if left else 0.97,
-        0.04 if bottom else 0.96,
-        "\n".join(panel.texts),
-        transform=axes.transAxes,
-        ha="left" if left else "right",
-        va="bottom" if bottom else "top",
-        fontsize=6.5,
-        color="#333333",
-        parse_math=False,
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
-        zorder=4,
-    )
+def log_ticks(axes: Axes, values: Sequence[float], show: Callable[[float], str], gap: float = 0.13) -> None:
+    """Ticks of a logarithmic x axis at the data, leaving out those whose labels would collide.
 
-
-def _log_ticks(axes: Axes, values: Sequence[float], show: Callable[[float], str], gap: float = 0.13) -> None:
-    """Ticks of a logarithmic x axis at the data, leaving out those whose labels would collide."""
+    Values that hardly differ (one size, counted with and without coefficients) stay close together.
+    """
     axes.set_xscale("log")
     low, high = min(values), max(values)
+    span = np.log(max(high / low, _NARROWEST))
     kept: list[float] = []
     for value in sorted(set(values)):
-        near = [other for other in kept if high > low and np.log(value / other) < gap * np.log(high / low)]
-        if not near:
+        if not any(np.log(value / other) < gap * span for other in kept):
             kept.append(value)
+    if high < _NARROWEST * low:
+        middle = np.sqrt(low * high)
+        axes.set_xlim(middle / _NARROWEST, middle * _NARROWEST)
     if len(kept) > 1 and kept[-1] != high and kept[-1] != low:
         kept[-1] = high
     axes.xaxis.set_major_locator(FixedLocator(kept))
@@ -203,19 +200,31 @@ def _rate(value: float) -> str:
 
 
 def sweep(axes: Axes, panel: Drawn, look: Looks) -> None:
-    """Lines with whiskers over a number."""
+    """Lines with whiskers over a number; the axis has room for every point of the definition, drawn or not."""
     _lines(axes, panel, look, whiskers=True)
-    _sweep_axis(axes, panel, [mark.x for line in panel.of("ours") for mark in line.marks])
+    points = _sweep_points(panel)
+    if panel.definition.x.scale == "log":
+        log_ticks(axes, points, _rate)
+    axes.set_xlim(*_sweep_limits(panel))
     _name(axes, panel)
 
 
-def _sweep_axis(axes: Axes, panel: Drawn, values: Sequence[float]) -> None:
+def _sweep_points(panel: Drawn) -> list[float]:
+    return [point.x for line in panel.definition.lines for point in line.points]
+
+
+def _sweep_limits(panel: Drawn) -> tuple[float, float]:
+    """Ends of the x axis of a sweep, the same for ours and for what is printed."""
+    points = _sweep_points(panel)
+    low, high = min(points), max(points)
     if panel.definition.x.scale == "log":
-        _log_ticks(axes, values, _rate)
-        axes.margins(x=0.08)
+        room = max(high / low, _NARROWEST) ** 0.08
+        return low / room, high * room
+    room = 0.05 * (high - low) or 0.5
+    return low - room, high + room
 
 
-def printed(axes: Axes, beside: Axes, panel: Drawn, look: Looks) -> None:
+def printed(axes: Axes, panel: Drawn, look: Looks) -> None:
     """What the paper prints, in narrow axes of its own: another scale's losses are no match for these."""
     for line in panel.of("printed"):
         x, y, _ = _columns(line.marks)
@@ -226,14 +235,14 @@ def printed(axes: Axes, beside: Axes, panel: Drawn, look: Looks) -> None:
             axes.axhline(line.marks[0].value, **_REFERENCE, zorder=2)
     values = [mark.x for line in panel.of("printed") for mark in line.marks]
     if panel.definition.kind == "sizes":
-        _log_ticks(axes, values, short_count, gap=0.3)
+        log_ticks(axes, values, short_count, gap=0.3)
     elif panel.definition.x.scale == "log":
-        _log_ticks(axes, values, _rate, gap=0.2)
+        log_ticks(axes, values, _rate, gap=0.2)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(4))
-        if panel.definition.kind == "sweep" and not panel.is_empty:
-            axes.set_xlim(beside.get_xlim())
     axes.margins(x=0.15, y=0.12)
+    if panel.definition.kind == "sweep":
+        axes.set_xlim(*_sweep_limits(panel))
     axes.set_title("printed", fontsize=8, color=_QUIET, style="italic")
     axes.tick_params(labelsize=7)
 
@@ -343,7 +352,7 @@ def layers(axes: Axes, panel: Drawn, look: Looks) -> None:
 
 
 def difference(axes: Axes, panel: Drawn, look: Looks) -> None:
-    """Lines around zero, with limits that the first steps do not flatten."""
+    """Lines, with zero in sight and limits that the first steps do not flatten."""
     axes.axhline(0, color="#888888", linewidth=0.7)
     plain = {
         name: {key: value for key, value in style.items() if key != "marker"} for name, style in look.items()
@@ -355,6 +364,9 @@ def difference(axes: Axes, panel: Drawn, look: Looks) -> None:
             low, high = np.array(y) - errors, np.array(y) + errors
             axes.fill_between(x, low, high, color=plain[line.id]["color"], alpha=0.18, linewidth=0)
     _robust(axes, panel, _SKIP["difference"])
+    low, high = axes.get_ylim()
+    room = 0.04 * (high - low)
+    axes.set_ylim(min(low, -room), max(high, room))
     longest = max(mark.x for line in panel.of("ours") for mark in line.marks)
     axes.set_xlim(0, longest)
     axes.xaxis.set_major_locator(MaxNLocator(6))
@@ -392,18 +404,18 @@ def crossing(axes: Axes, panel: Drawn, look: Looks) -> None:
     for fit in panel.of("fit"):
         x, y, _ = _columns(fit.marks)
         axes.plot(x, y, **_FIT)
-    _log_ticks(axes, [mark.x for mark in line.marks], lambda value: f"{value:,.0f}")
+    log_ticks(axes, [mark.x for mark in line.marks], lambda value: f"{value:,.0f}")
     values = [mark.value for mark in line.marks]
-    low, high = min(values), max(values)
-    if high > _DECADES * low:
+    if max(values) > _DECADES * min(values):
         axes.set_yscale("log")
-        axes.set_ylim(low / 2, high * 2)
+        axes.set_ylim(min(values) / 2, max(values) * 2)
     else:
+        ends = [mark.value + sign * (mark.stderr or 0) for mark in line.marks for sign in (-1, 1)]
+        low, high = min(ends), max(ends)
         room = max(0.2 * (high - low), 0.1 * high)
-        axes.set_ylim(low - room, high + room)
+        axes.set_ylim(max(0, low - room), high + room)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.margins(x=0.12)
-    _texts(axes, panel, "upper left")
     _name(axes, panel)
 
 
@@ -415,7 +427,6 @@ def tokens(axes: Axes, panel: Drawn, look: Looks) -> None:
     divisor, unit = human_tokens(last)
     axes.set_xlim(0, last * 1.03)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / divisor:g}"))
-    _texts(axes, panel, "upper right")
     _name(axes, panel)
     axes.set_xlabel(unit)
 
@@ -437,9 +448,8 @@ def sizes(axes: Axes, panel: Drawn, look: Looks) -> None:
         axes.plot(x, y, **(style | ({"linestyle": "none"} if fitted else {})), zorder=3)
         if errors is not None:
             axes.errorbar(x, y, yerr=errors, fmt="none", ecolor=style["color"], elinewidth=0.9)
-    _log_ticks(axes, [mark.x for line in panel.of("ours") for mark in line.marks], short_count, gap=0.16)
+    log_ticks(axes, [mark.x for line in panel.of("ours") for mark in line.marks], short_count, gap=0.16)
     axes.margins(x=0.1)
-    _texts(axes, panel, "upper right")
     _name(axes, panel)
 
 
@@ -462,13 +472,87 @@ def matrix(axes: Axes, panel: Drawn, look: Looks) -> None:
     if values.size <= _NUMBERED:
         for x, y, value in grid.cells():
             colour = "white" if norm(value) < 0.55 else "black"
-            axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=5.5, color=colour)
+            axes.text(
+                x, y, f"{value:.2f}".replace("-", "−"), ha="center", va="center", fontsize=5.5, color=colour
+            )
     bar = axes.figure.colorbar(mesh, ax=axes, fraction=0.05, pad=0.02)
     bar.set_label(panel.definition.value.label, fontsize=8)
     bar.ax.tick_params(labelsize=7)
     bar.outline.set_linewidth(0.4)
     axes.set_xlabel(panel.definition.x.label)
     axes.set_ylabel(panel.definition.y.label)
+
+
+#: Where lines of text may stand, as (horizontal, vertical), the first without data being taken.
+_PLACES = (
+    *((across, along) for along in ("top", "bottom") for across in ("right", "left", "center")),
+    ("right", "center"),
+    ("left", "center"),
+)
+_EDGE = {"left": 0.03, "right": 0.97, "bottom": 0.04, "top": 0.96, "center": 0.5}
+
+
+def settle_texts(figure: Figure, places: Mapping[str, Axes], shown: Shown) -> None:
+    """Write each panel's lines of text where nothing is drawn; where there is no such place, the panel gets room at its top.
+
+    What is drawn is read off the picture itself, without its grid: lines, bands, whiskers and arrows alike.
+    """
+    panels = [panel for panel in shown.panels if panel.texts and not panel.is_empty]
+    if not panels:
+        return
+    texts = {}
+    for panel in panels:
+        look = {"fontsize": 6.5, "color": "#333333", "parse_math": False, "zorder": 4}
+        axes = places[panel.letter]
+        texts[panel.letter] = axes.text(0.5, 0.5, "\n".join(panel.texts), transform=axes.transAxes, **look)
+        texts[panel.letter].set_in_layout(False)
+    ink = _ink(figure, list(texts.values()))
+    crowded = [panel for panel in panels if not _settled(places[panel.letter], texts[panel.letter], ink)]
+    for panel in crowded:
+        axes, text = places[panel.letter], texts[panel.letter]
+        share = text.get_window_extent().height / axes.get_window_extent().height + 0.08
+        low, _ = axes.get_ylim()
+        above = axes.transAxes.transform((0, 1 + share / (1 - min(share, 0.5))))
+        axes.set_ylim(low, axes.transData.inverted().transform(above)[1])
+        if shown.comparable and (beside := places.get(panel.letter.lower())):
+            beside.set_ylim(axes.get_ylim())
+    if crowded:
+        ink = _ink(figure, list(texts.values()))
+    for panel in crowded:
+        _settled(places[panel.letter], texts[panel.letter], ink, least=True)
+
+
+def _ink(figure: Figure, without: Sequence[Text]) -> np.ndarray:
+    """Where the figure, which was laid out, is not white, (rows from the bottom, columns) in pixels, without grids and these
+    texts."""
+    canvas = FigureCanvasAgg(figure)
+    grids = [
+        line for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for line in axis.get_gridlines()
+    ]
+    hidden = [artist for artist in (*grids, *without) if artist.get_visible()]
+    for artist in hidden:
+        artist.set_visible(False)
+    canvas.draw()
+    picture = np.asarray(canvas.buffer_rgba())[::-1, :, :3]
+    for artist in hidden:
+        artist.set_visible(True)
+    return (picture < 250).any(axis=2)
+
+
+def _settled(axes: Axes, text: Text, ink: np.ndarray, least: bool = False) -> bool:
+    """Move a text to the first place without ink, or (``least``) to the one with the least; False where there is none."""
+    found = []
+    for across, along in _PLACES:
+        text.set(ha=across, ma=across, va=along, position=(_EDGE[across], _EDGE[along]))
+        box = text.get_window_extent().padded(3)
+        rows, columns = slice(int(box.y0), int(box.y1) + 1), slice(int(box.x0), int(box.x1) + 1)
+        found.append(int(ink[rows, columns].sum()))
+        if not found[-1]:
+            return True
+    if least:
+        across, along = _PLACES[found.index(min(found))]
+        text.set(ha=across, ma=across, va=along, position=(_EDGE[across], _EDGE[along]))
+    return False
 
 
 def _norm(arrays: Sequence[np.ndarray], scale: str) -> Normalize:
@@ -537,13 +621,23 @@ def _shared_heat(figure: Figure, places: Mapping[str, Axes], panels: Sequence[Dr
     shared = [places[panel.letter] for panel in panels]
     bar = figure.colorbar(mesh, ax=shared, location="bottom", fraction=0.05, pad=0.01, aspect=26)
     bar.set_label(panels[0].definition.value.label, fontsize=8)
-    if isinstance(norm, LogNorm) and norm.vmax < _DECADES * norm.vmin:
-        # Powers of ten are too few, and those between them too wide.
-        bar.ax.xaxis.set_major_locator(MaxNLocator(4, min_n_ticks=2))
-        bar.ax.xaxis.set_minor_locator(NullLocator())
-        bar.ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    if isinstance(norm, LogNorm):
+        log_bar(bar.ax.xaxis, norm.vmin, norm.vmax)
     bar.ax.tick_params(labelsize=7)
     bar.outline.set_linewidth(0.4)
+
+
+def log_bar(axis: Axis, low: float, high: float) -> None:
+    """A handful of ticks in plain figures: powers of ten are too few over two decades, and all between them too many."""
+    if high < _DECADES * low:
+        axis.set_major_locator(MaxNLocator(4, min_n_ticks=2))
+    else:
+        steps = (1, 3) if high < 1000 * low else (1,)
+        exponents = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+        ticks = [step * 10.0**exponent for exponent in exponents for step in steps]
+        axis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 DRAW: dict[str, Callable[[Axes, Drawn, Looks], None]] = {

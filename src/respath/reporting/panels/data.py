@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from respath.config.panels import Panel
+from respath.reporting.panels.savings import Saving
 
 #: ours: measured. printed: by the paper. reference: a horizontal line. fit: computed through ours.
 Role = Literal["ours", "printed", "reference", "fit"]
@@ -87,7 +88,7 @@ class Grid:
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """One panel with what there is to draw. ``texts`` stand in its corner; ``places``: label and group of each bar."""
+    """One panel with what there is to draw. ``texts`` stand where no data are; ``places``: label and group of each bar."""
 
     letter: str
     definition: Panel
@@ -95,6 +96,8 @@ class Drawn:
     grid: Grid | None = None
     places: tuple[tuple[str, str], ...] = ()
     texts: tuple[str, ...] = ()
+    savings: tuple[Saving, ...] = ()
+    """Savings at equal loss, told or not: the CSV has all of them."""
     x_label: str = ""
     empty: str = "no finished run"
     """What an empty panel says."""
@@ -153,6 +156,8 @@ class Shown:
                         *errors,
                     )
                     writer.writerow(_texts((*start, *row)))
+            for saving in panel.savings:
+                writer.writerow(_texts((*start, *_saving_row(saving, x_name))))
             if panel.grid:
                 grid = panel.grid
                 for x, y, value in grid.cells():
@@ -171,6 +176,19 @@ class Shown:
                     )
                     writer.writerow(_texts((*start, *row, None, None, "")))
         return stream.getvalue()
+
+
+def _saving_row(saving: Saving, of: str) -> tuple[object, ...]:
+    interval = saving.interval
+    note = "; ".join(
+        [
+            *([f"95 %: {interval.low!r} to {interval.high!r}"] if interval else []),
+            *filter(None, [saving.reason]),
+        ]
+    )
+    error = interval.stderr if interval else None
+    names = ("saving", saving.variant, saving.label, of, None, "", None, f"fewer {of} at equal loss (%)")
+    return (*names, saving.value, error, saving.seeds, None, None, note)
 
 
 def _texts(row: Sequence[object]) -> list[str]:

@@ -63,19 +63,23 @@ def draw(shown: Shown, definition: Panels, note: str) -> Figure:
         title.set_fontsize(9 if len(rows) < 3 else 8)
         printed = places.get(panel.letter.lower())
         if panel.is_empty:
-            kinds.empty(axes, panel.empty)
+            kinds.empty(axes, "\n".join((panel.empty, *panel.texts)))
         else:
             kinds.DRAW[panel.definition.kind](axes, panel, looks[panel.letter])
         if own:
             _legend(axes, own, columns)
         if printed is not None:
-            kinds.printed(printed, axes, panel, looks[panel.letter])
+            kinds.printed(printed, panel, looks[panel.letter])
             if shown.comparable and not panel.is_empty:
                 kinds.same_heights(axes, printed)
     kinds.align(figure, places, shown)
     if shared:
         _shared_legend(figure, shared, 1 - _HEAD / height)
     head_and_foot(figure, note, foot)
+    # Laid out once: sizes of text hardly depend on the resolution, and every drawing would do it again.
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    kinds.settle_texts(figure, places, shown)
     return figure
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
@@ -178,7 +179,9 @@ def ranks(reader: Reader, letter: str, panel: Ranks) -> Drawn:
             seed: [row[rank - 1] if row and rank <= len(row) else None for row in rows]
             for seed, rows in by_seed.items()
         }
-        lines.append(
-            reader.line(request, _marks(columns, 1), label=f"top {rank}", id=f"{request.variant}.top{rank}")
+        line = reader.line(
+            request, _marks(columns, 1), label=f"top {rank}", id=f"{request.variant}.top{rank}"
         )
+        # One rank has one marker in all panels.
+        lines.append(dataclasses.replace(line, rank=len(lines)))
     return Drawn(letter, panel, tuple(lines), empty="no analysed run")

@@ -1,38 +1,65 @@
-"""How savings at equal loss are told: per cent, with their standard error over seeds and what the fit leaves open."""
+"""How savings at equal loss are told: per cent with an interval that holds them, or not at all, with the reason."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
 
-from respath.comparison.statistics import mean, standard_error
+from respath.comparison.statistics import Interval
+from respath.config.paper import Scale
 
 Direction = Literal["fewer", "more"]
 
 
-class Saved(NamedTuple):
-    """Per cent saved: one value per seed, and the mean when a fit leaves out one size, for each of them."""
+@dataclasses.dataclass(frozen=True)
+class Saving:
+    """Per cent that a variant saves at equal loss (below 0: needs more); None where the fit has no such point.
 
-    by_seed: Sequence[float]
-    without_one: Sequence[float] = ()
+    ``interval``: at 95 %, around the value; of what, is said where it is made (``sizes.parameters_saved``,
+    ``training.tokens_saved``). ``reason``: why the value is not told in the figure; empty when it is. The CSV has it anyway.
+    """
+
+    variant: str
+    label: str
+    value: float | None
+    interval: Interval | None = None
+    seeds: int = 1
+    reason: str = ""
+
+    @property
+    def told(self) -> bool:
+        """May the figure say it?"""
+        return not self.reason
+
+
+def unfit(scale: Scale) -> str:
+    """Why no number may be fitted through a scale's losses; empty when some may."""
+    return "" if scale.fits else f"scale {scale.id} only shows that everything runs"
 
 
 def saving_texts(
-    of: str, direction: Direction, saved: Mapping[str, Saved], printed: float | None
+    of: str, direction: Direction, savings: Sequence[Saving], printed: float | None
 ) -> tuple[str, ...]:
-    """A heading and one line per label that has values; nothing when none has."""
+    """Lines for a corner of the panel: a heading and one line per saving that is told, and what the paper prints."""
     sign = 1 if direction == "fewer" else -1
     lines = []
-    for label, (by_seed, without_one) in saved.items():
-        if not by_seed:
-            continue
-        value, error = mean(list(by_seed)), standard_error(list(by_seed))
-        text = f"{label} {sign * value:.1f}" + (f" ± {error:.1f}" if error is not None else "") + " %"
-        if len(without_one) > 1:
-            low, high = sorted(sign * end for end in (min(without_one), max(without_one)))
-            text += f" ({low:.1f} to {high:.1f})"
-        lines.append(text.replace("-", "−"))
+    for saving in savings:
+        if saving.told:
+            low, high = sorted(sign * end for end in (saving.interval.low, saving.interval.high))
+            lines.append(
+                f"{saving.label} {sign * saving.value:.1f} % ({low:.1f} to {high:.1f})".replace("-", "−")
+            )
+    head = f"{direction} {of} at equal loss"
     if not lines:
-        return ()
-    head = f"{direction} {of} at equal loss:"
-    return (head, *lines, *([f"printed {printed:g} %"] if printed is not None else []))
+        return (f"{head}: printed {printed:g} %",) if printed is not None else ()
+    return (f"{head} (95 %):", *lines, *([f"printed {printed:g} %"] if printed is not None else []))
+
+
+def untold(savings: Sequence[Saving]) -> list[str]:
+    """Sentences for the foot: whose savings the panel does not tell, and why."""
+    reasons: dict[str, list[str]] = {}
+    for saving in savings:
+        if not saving.told:
+            reasons.setdefault(saving.reason, []).append(saving.label)
+    return [f"No saving told of {', '.join(labels)}: {reason}." for reason, labels in reasons.items()]

@@ -8,12 +8,12 @@ import numpy as np
 
 from respath.comparison.curves import parameter_saving, parameters_at_loss
 from respath.comparison.readings import Reading
-from respath.comparison.statistics import mean
+from respath.comparison.statistics import jackknife_interval, mean
 from respath.config.panels import Sizes
 from respath.config.request import RunRequest
 from respath.reporting.panels.data import Drawn, Line, Mark
 from respath.reporting.panels.reader import Reader, averaged
-from respath.reporting.panels.savings import Saved, saving_texts
+from respath.reporting.panels.savings import Saving, saving_texts, unfit, untold
 
 #: Sizes that a quadratic needs.
 _FEWEST = 3
@@ -42,13 +42,19 @@ def sizes(reader: Reader, letter: str, panel: Sizes) -> Drawn:
         lines[variant] = reader.line(request, sorted(marks, key=lambda mark: mark.x))
         printed_lines.append(reader.line(request, printed_marks, role="printed"))
         fits += _fit(lines[variant])
-    saved = {
-        reader.label(RunRequest(variant=variant)): _saving(reader, panel, variant) for variant in panel.saving
-    }
-    texts = saving_texts("parameters", panel.direction, saved, reader.printed_cell(panel.printed_saving))
-    if panel.saving:
-        fits += _equal_loss(lines.get(panel.saving[0]), lines.get(panel.baseline))
-    return Drawn(letter, panel, (*lines.values(), *printed_lines, *fits), texts=texts)
+    savings = [found for variant in panel.saving if (found := parameters_saved(reader, panel, variant))]
+    for sentence in untold(savings):
+        reader.remark(sentence)
+    if savings and savings[0].told:
+        fits += _equal_loss(lines[savings[0].variant], lines[panel.baseline])
+    texts = saving_texts("parameters", panel.direction, savings, reader.printed_cell(panel.printed_saving))
+    return Drawn(
+        letter,
+        panel,
+        (*lines.values(), *printed_lines, *fits),
+        savings=tuple(savings),
+        texts=texts,
+    )
 
 
 def _parameters(reader: Reader, size: str, variant: str, scale: str | None = None) -> int | None:
@@ -68,38 +74,64 @@ def _fit(line: Line) -> list[Line]:
     return [Line(f"{line.id}.fit", f"{line.label}, quadratic", line.colour, line.rank, marks, "fit")]
 
 
-def _saving(reader: Reader, panel: Sizes, variant: str) -> Saved:
-    """The saving of a variant over all seeds, and when one size is left out of its fit."""
+def parameters_saved(reader: Reader, panel: Sizes, variant: str) -> Saving | None:
+    """Per cent of parameters that a variant saves: the mean over the seeds that have every size; None while none has.
 
-    def readings(sizes: Sequence[str]) -> list[Reading]:
+    Its interval is the delete-one jackknife over sizes (``statistics.jackknife_interval``): the fit and the mean are made again
+    without each size in turn. Sizes carry the noise of their seeds and the misfit of the quadratic, so both are in it. It
+    takes four sizes, because a quadratic needs three; without an interval the figure does not tell the saving.
+    """
+
+    def readings(sizes: Sequence[str], seeds: Sequence[int]) -> dict[int, Reading]:
         pairs = [
             tuple(
                 reader.request(panel.run, RunRequest(size=size, variant=v)) for v in (variant, panel.baseline)
             )
             for size in sizes
         ]
-        seeds = sorted({run.seed for left, _ in pairs for run in reader.runs(left)})
-        return [parameter_saving(reader.project, reader.results, reader.paper, pairs, seed) for seed in seeds]
+        return {
+            seed: parameter_saving(reader.project, reader.results, reader.paper, pairs, seed)
+            for seed in seeds
+        }
 
-    found = readings(panel.sizes)
-    whole = _measured(found)
-    if not whole and found[0].reason.startswith("the quadratic"):
-        reader.remark(f"No saving of {reader.label(RunRequest(variant=variant))}: {found[0].reason}.")
+    label = reader.label(RunRequest(variant=variant))
+    seeds = sorted(
+        {
+            run.seed
+            for size in panel.sizes
+            for run in reader.runs(reader.request(panel.run, RunRequest(size=size, variant=variant)))
+        }
+    )
+    found = readings(panel.sizes, seeds)
+    values = _measured(found)
+    if not values:
+        reasons = [reading.reason for reading in found.values() if reading.reason.startswith(_NO_FIT)]
+        return Saving(variant, label, None, seeds=0, reason=reasons[0]) if reasons else None
     without = []
-    if whole and len(panel.sizes) > _FEWEST:
+    if len(panel.sizes) > _FEWEST:
         for left_out in panel.sizes:
-            values = _measured(readings([size for size in panel.sizes if size != left_out]))
-            without += [mean(values)] if values else []
-    return Saved(whole, without)
+            again = _measured(readings([size for size in panel.sizes if size != left_out], list(values)))
+            without += [mean(list(again.values()))] if len(again) == len(values) else []
+    value = mean(list(values.values()))
+    interval = jackknife_interval(value, without) if len(without) == len(panel.sizes) else None
+    reason = unfit(reader.project.scale)
+    if not reason and interval is None:
+        few = len(panel.sizes) <= _FEWEST
+        reason = "an interval needs four sizes" if few else "its fit does not hold without each of the sizes"
+    return Saving(variant, label, value, interval, len(values), reason)
 
 
-def _measured(readings: Sequence[Reading]) -> list[float]:
-    return [reading.value for reading in readings if reading.state == "measured"]
+#: How ``parameter_saving`` begins when runs are there and the fit is not.
+_NO_FIT = "the quadratic"
 
 
-def _equal_loss(line: Line | None, baseline: Line | None) -> list[Line]:
+def _measured(readings: dict[int, Reading]) -> dict[int, float]:
+    return {seed: reading.value for seed, reading in readings.items() if reading.state == "measured"}
+
+
+def _equal_loss(line: Line, baseline: Line) -> list[Line]:
     """From the variant's fit to the baseline's largest model at its loss: what the saving means, drawn."""
-    if line is None or baseline is None or len(line.marks) < _FEWEST or not baseline.marks:
+    if len(line.marks) < _FEWEST or not baseline.marks:
         return []
     counts, losses = [mark.x for mark in line.marks], [mark.value for mark in line.marks]
     if len(set(counts)) < _FEWEST:

@@ -14,11 +14,12 @@ from respath.comparison.curves import (
     smooth,
     smoothing_steps,
 )
+from respath.comparison.statistics import mean, t_interval
 from respath.config.panels import Crossing, Difference, Tokens
 from respath.config.request import RunRequest
 from respath.reporting.panels.data import Drawn, Line, Mark
 from respath.reporting.panels.reader import Curve, Reader, averaged
-from respath.reporting.panels.savings import Saved, saving_texts
+from respath.reporting.panels.savings import Saving, saving_texts, unfit, untold
 
 #: A curve of losses at so many places of a training: the paper evaluates every 2B of 20B tokens.
 READINGS = 10
@@ -64,7 +65,9 @@ def difference(reader: Reader, letter: str, panel: Difference) -> Drawn:
         request = reader.request(panel.run, line.run)
         baseline = reader.request(panel.run, line.run, panel.baseline)
         label = line.label or reader.label(request)
-        by_seed = _relative(reader, request, baseline, label)
+        # In the foot "8,192" alone would not say what is missing.
+        name = label if request.context is None else f"{reader.label(request)} at {request.context:,}"
+        by_seed = _relative(reader, request, baseline, name)
         window = max(window, smoothing_steps(_steps_of(reader, request)))
         at = [dict(zip(*found, strict=True)) for found in by_seed.values()]
         common = sorted(set.intersection(*(set(one) for one in at))) if at else []
@@ -112,7 +115,7 @@ def crossing(reader: Reader, letter: str, panel: Crossing) -> Drawn:
     return Drawn(
         letter,
         panel,
-        (line, *exponential(line)),
+        (line, *([] if unfit(reader.project.scale) else exponential(line))),
         texts=("hollow: extrapolated, not observed",) if any(m.note for m in marks) else (),
         empty="no crossing observed or in sight" if no_crossing else "no finished run",
     )
@@ -142,16 +145,36 @@ def tokens(reader: Reader, letter: str, panel: Tokens) -> Drawn:
         curves = reader.curves(request, reader.label(request))
         lines.append(reader.line(request, _readings(curves, _steps_of(reader, request))))
     baseline = reader.request(panel.run, RunRequest(variant=panel.baseline))
-    saved = {}
-    for variant in panel.saving:
-        left = reader.request(panel.run, RunRequest(variant=variant))
-        readings = [
-            data_saving(reader.project, reader.results, reader.paper, left, baseline, seed)
-            for seed in sorted({run.seed for run in reader.runs(left)})
-        ]
-        saved[reader.label(left)] = Saved([r.value for r in readings if r.state == "measured"])
-    printed = reader.printed_cell(panel.printed_saving)
-    return Drawn(letter, panel, tuple(lines), texts=saving_texts("tokens", "fewer", saved, printed))
+    savings = [found for variant in panel.saving if (found := tokens_saved(reader, panel, variant, baseline))]
+    for sentence in untold(savings):
+        reader.remark(sentence)
+    texts = saving_texts("tokens", "fewer", savings, reader.printed_cell(panel.printed_saving))
+    return Drawn(letter, panel, tuple(lines), savings=tuple(savings), texts=texts)
+
+
+def tokens_saved(reader: Reader, panel: Tokens, variant: str, baseline: RunRequest) -> Saving | None:
+    """Per cent of training tokens that a variant saves: the mean over seeds, None while no pair of runs is there.
+
+    Its interval is the t interval over seeds (``statistics.t_interval``); one seed has none, and then the figure does not
+    tell the saving.
+    """
+    request = reader.request(panel.run, RunRequest(variant=variant))
+    label = reader.label(request)
+    found = [
+        data_saving(reader.project, reader.results, reader.paper, request, baseline, run.seed)
+        for run in reader.runs(request)
+    ]
+    values = [reading.value for reading in found if reading.state == "measured"]
+    if not values:
+        reasons = [reading.reason for reading in found if reading.reason.startswith(_NEVER)]
+        return Saving(variant, label, None, seeds=0, reason=reasons[0]) if reasons else None
+    interval = t_interval(values) if len(values) > 1 else None
+    reason = unfit(reader.project.scale) or ("" if interval else "one seed has no interval")
+    return Saving(variant, label, mean(values), interval, len(values), reason)
+
+
+#: How ``data_saving`` begins when both curves are there.
+_NEVER = "left's training loss"
 
 
 def _readings(curves: dict[int, Curve], total: int) -> list[Mark]:
