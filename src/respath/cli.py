@@ -1,4 +1,4 @@
-"""The ``respath`` command: list, show, account, plan, diff, export."""
+"""The ``respath`` command: list, show, account, plan, diff, export, import, events."""
 
 from __future__ import annotations
 
@@ -15,10 +15,27 @@ from rich.text import Text
 
 from respath.config.model import identity
 from respath.config.paper import RunRequest
-from respath.config.project import Project, find_root
+from respath.config.project import Project, Run, find_root
 from respath.config.run import tokenizer_id
 from respath.errors import WRONG_USE, UserError, did_you_mean, explain_os_error, guard
 from respath.files import read_json
+
+_EPILOG = """\
+Try, in this order:
+
+\b
+  respath list                                     the tables and figures
+  respath show resformer_table3                    what one is made of: runs, metrics
+  respath plan resformer_table3 --scale paper      what it costs, before spending anything
+  snakemake resformer_table3                       make it, at config.yaml's scale
+  respath diff resformer_table3                    ours against the printed numbers
+  respath account resformer/82M/svformer           parameters, FLOPs, KV bytes of one model
+
+\b
+  respath export RUN --to DIR                      weights out (a Hugging Face folder for plain models)
+  respath import RUN --scale mini --from DIR       weights in, evaluated and tabled without training
+  respath events --to DIR                          training histories for TensorBoard
+"""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,8 +43,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Replicate papers on how information travels through deep Transformers. Tables and figures are Snakemake "
-    "targets; this command shows what they are made of. Try: respath list; respath show resformer_table3; "
-    "respath account resformer/82M/svformer.",
+    "targets (snakemake -n resformer_table3); this command shows what they are made of, and takes weights out and in.\n\n"
+    "A model is paper/size/variant, a run is a model with recipe and seed (respath list runs), a target is a table or figure.",
+    epilog=_EPILOG,
+    rich_markup_mode=None,
 )
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Scale = Annotated[str | None, typer.Option("--scale", help="smoke, mini or paper (default: config.yaml's).")]
@@ -80,7 +99,7 @@ def duration(hours: float) -> str:
     return f"{hours:,.1f} h" if hours < 100 else f"{hours:,.0f} h"
 
 
-@app.command("list")
+@app.command("list", short_help="Targets, models, runs, scales or corpora.")
 def list_(
     what: Annotated[
         str | None, typer.Argument(help="targets, models, runs, scales or corpora (default: targets).")
@@ -155,7 +174,7 @@ def _text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-@app.command()
+@app.command(short_help="What a model, a run or a target is made of.")
 def show(
     name: Annotated[
         str,
@@ -220,7 +239,7 @@ def _show(value: dict[str, Any], as_json: bool) -> None:
     print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110), end="")
 
 
-@app.command()
+@app.command(short_help="Parameters, FLOPs and KV-cache bytes of a model.")
 def account(
     ref: Annotated[
         str, typer.Argument(metavar="REF", help="paper/size/variant, e.g. resformer/82M/svformer")
@@ -275,7 +294,7 @@ def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return rows
 
 
-@app.command()
+@app.command(short_help="What targets cost: tokens, hours, disk, downloads.")
 def plan(
     targets: Annotated[
         list[str] | None, typer.Argument(metavar="[TARGET]...", help="Default: every table and figure.")
@@ -334,7 +353,7 @@ def _data_table(result: dict[str, Any]) -> RichTable:
     return table
 
 
-@app.command()
+@app.command(short_help="Ours against the printed numbers, cell by cell.")
 def diff(
     targets: Annotated[
         list[str] | None, typer.Argument(metavar="[TARGET]...", help="Default: every table and figure.")
@@ -366,7 +385,7 @@ def diff(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(short_help="Weights out: safetensors, or a Hugging Face folder.")
 def export(
     name: Annotated[
         str,
@@ -436,6 +455,106 @@ def export(
     print(f"{to}: {kind}, {result['parameters']:,} parameters ({weights}): {', '.join(result['files'])}")
     if result["note"]:
         print(result["note"])
+
+
+@app.command("import", short_help="Weights in, as a run's result, without training.")
+def import_(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="REF|RUN", help="Whose weights these are: paper/size/variant, or a run id."),
+    ],
+    source: Annotated[
+        Path,
+        typer.Option(
+            "--from",
+            help="Safetensors of ours (DIR/final/model.safetensors, an exported folder), or a Hugging Face folder.",
+        ),
+    ],
+    as_json: Json = False,
+    scale: Scale = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the run that a model stands for (default: the scale's first).")
+    ] = None,
+    tokens_manifest: Annotated[
+        Path | None,
+        typer.Option(help="manifest.json that the weights were trained on; evaluation then takes no other."),
+    ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace", help="Take the place of a run that is there; a training's files are moved."
+        ),
+    ] = False,
+) -> None:
+    """Bring finished weights in as a run's result: evaluated, analysed and tabled without training (docs/import.md)."""
+    from respath.importing import import_run
+
+    project = _project(scale)
+    runs = project.all_runs()
+    if "/" in name:
+        paper, size, variant = project.parse_ref(name)
+        wanted = RunRequest(size=size, variant=variant)
+        run = project.resolve(paper, wanted, project.seeds[0] if seed is None else seed)
+    elif seed is not None:
+        raise UserError("--seed is for a model (paper/size/variant); a run has its own")
+    elif name not in runs:
+        raise UserError(f"{name!r} is no run at scale {project.config.scale}{did_you_mean(name, runs)}")
+    else:
+        run = runs[name]
+    try:
+        done = import_run(project, run, source, tokens_manifest, replace)
+    except OSError as error:
+        raise UserError(
+            explain_os_error(error, "set `checkpoints:` in config.yaml to another folder")
+        ) from error
+    if as_json:
+        return _print_json(done | {"read_by_artifacts": run.id in runs})
+    if done["status"] == "imported":
+        print(
+            f"{run.id}: imported {done['parameters']:,} parameters ({', '.join(done['dtypes'])}) from {done['name']}"
+        )
+    else:
+        print(f"{run.id}: {done['status']} from {done['name']}")
+    if done["moved_to"]:
+        print(f"what was there: {done['moved_to']}")
+    if run.id in runs:
+        print(f"next: snakemake --config scale={project.config.scale} results/evals/{run.id}/loss.json")
+        return
+    near = [other.id for other in runs.values() if (other.paper, other.size, other.variant) == _model_of(run)]
+    print(
+        f"note: no table or figure at scale {project.config.scale} reads this run"
+        + (f"; those of this model: {', '.join(near)}" if near else "")
+    )
+
+
+def _model_of(run: Run) -> tuple[str, str, str]:
+    return run.paper, run.size, run.variant
+
+
+@app.command(short_help="Training histories for TensorBoard.")
+def events(
+    to: Annotated[Path, typer.Option("--to", help="Folder to write: one folder per run.")],
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]...", help="Default: every run with a history.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Training histories, finished and running, as TensorBoard events; again, and files grow by the new steps."""
+    from respath.events import convert, histories
+
+    project = _project()
+    if to.exists() and not to.is_dir():
+        raise UserError(f"--to {to}: is a file; give a folder")
+    found = histories(project.root / project.config.checkpoints, runs)
+    try:
+        done = [convert(run, path, to) for run, path in found.items()]
+    except OSError as error:
+        raise UserError(explain_os_error(error, "give another folder with --to")) from error
+    if as_json:
+        return _print_json(done)
+    for one in done:
+        print(f"{one['run']}: {one['steps']:,} steps, {one['status']}")
+    print(f"look at them: tensorboard --logdir {to}")
 
 
 @guard

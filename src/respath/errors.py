@@ -6,6 +6,7 @@ import difflib
 import errno
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 
@@ -65,8 +66,25 @@ def explain_os_error(error: OSError, elsewhere: str | None = None) -> str:
     return f"{where}: {error.strerror or error}"
 
 
+#: How PyTorch and NumPy say that memory is used up, on a CPU and on a GPU.
+_NO_MEMORY = re.compile(r"can't allocate memory|out of memory|Unable to allocate", re.IGNORECASE)
+
+
+def explain_no_memory(error: BaseException) -> str | None:
+    """One line for an error that says that memory is used up; None for any other."""
+    used_up = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    if not used_up and not _NO_MEMORY.search(str(error)):
+        return None
+    asked = re.search(r"(?:tried to|Tried to|Unable to) allocate ([\d.]+ \w+)", str(error))
+    return (
+        f"out of memory{f' (asked for {asked[1]})' if asked else ''}; give the job more (mem_mb of its rule) or let fewer run at once "
+        "(snakemake --cores); a training needs less with runtime.micro_batch: 1 or checkpoint_activations: true. Then run the same "
+        "command again: what is finished is kept"
+    )
+
+
 def guard(main: Callable[..., int | None]) -> Callable[..., int]:
-    """Run a command-line main; turn user and disk errors into lines on stderr and an exit code.
+    """Run a command-line main; turn user errors, full disks and used-up memory into lines on stderr and an exit code.
 
     ``--debug`` among the arguments, or RESPATH_DEBUG=1, lets the traceback through.
     """
@@ -90,7 +108,13 @@ def guard(main: Callable[..., int | None]) -> Callable[..., int]:
                 # the interpreter's last flush does not raise again.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return OK
-            print(f"error: {explain_os_error(error)}", file=sys.stderr)
+            print(f"error: {explain_no_memory(error) or explain_os_error(error)}", file=sys.stderr)
+            return WRONG_USE
+        except (MemoryError, RuntimeError) as error:
+            line = explain_no_memory(error)
+            if debug or line is None:
+                raise
+            print(f"error: {line}", file=sys.stderr)
             return WRONG_USE
 
     return wrapped

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from respath.config.run import BpeTokenizer, Corpus, Data, Sample
 from respath.data import sample as sampling
+from respath.data import tokenize as tokenizing_stage
 from respath.data.documents import list_corpus, load_source
 from respath.data.loader import Loader, store_byte_lengths, validation_rows
 from respath.data.manifest import verify
@@ -133,6 +134,22 @@ def test_a_disk_that_fills_while_sampling_is_one_line_and_leaves_no_sample(
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and "no space left on the device" in lines[0] and ".run" in lines[0]
     assert not (tmp_path / "out/sample.json").exists() and not list(tmp_path.rglob("*.part"))
+
+
+def test_memory_that_is_used_up_while_tokenizing_is_one_line_and_leaves_no_shard(
+    store, tmp_path, monkeypatch, capsys
+):
+    """NumPy's own error, of an amount that no machine has."""
+    out = tmp_path / f"{DOMAIN}.000.json"
+    with monkeypatch.context() as patched:
+        patched.setattr(tokenizing_stage.Hashing, "write", lambda self, data: np.empty(1 << 60, np.uint8))
+        assert tokenize_main(tokenizing(store, out)) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: out of memory (asked for 1.00 EiB); ")
+    assert list(tmp_path.iterdir()) == []
+    assert tokenize_main(tokenizing(store, out)) == 0
+    whole = store[0] / "tokens" / "train" / f"{DOMAIN}.00.bin"
+    assert out.with_suffix(".bin").read_bytes() == whole.read_bytes()
 
 
 @pytest.fixture

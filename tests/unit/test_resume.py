@@ -9,9 +9,11 @@ import signal
 import time
 
 import pytest
+import torch
 
 from respath.errors import RETRY
 from respath.training.lease import LEASE_HELD
+from respath.training.loop import Training
 from tests.unit.corpus import tiny_tokens
 from tests.unit.training_runs import Run, tiny_spec
 
@@ -126,6 +128,26 @@ def test_a_clock_that_jumps_years_stops_nothing_and_triggers_nothing(run, refere
     assert_like(run, reference)
     assert not checkpoint_steps(run)
     assert 0 <= run.result["cost"]["seconds"] < 3600
+
+
+def test_memory_that_is_used_up_is_one_line_and_the_same_command_goes_on(run, reference, monkeypatch, capfd):
+    """The allocator's own error, of an amount that no machine has."""
+    advance = Training.advance
+
+    def greedy(self):
+        if self.step == 9:
+            torch.empty(2**46)
+        return advance(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Training, "advance", greedy)
+        assert run.here(checkpoint_steps=4) == 2
+    said = capfd.readouterr().err
+    assert said.count("error: out of memory (asked for ") == 1 and "Traceback" not in said
+    assert checkpoint_steps(run) == [4, 8] and not run.out.exists()
+    assert run.here(checkpoint_steps=4) == 0
+    assert "going on from the checkpoint at step 8" in capfd.readouterr().err
+    assert_like(run, reference)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from respath.comparison.readings import Reading, missing, read_run
-from respath.comparison.results import Results
+from respath.comparison.results import Results, imported
 from respath.config.paper import RunRequest
 from respath.config.project import Project, Run
 
@@ -18,6 +18,8 @@ from respath.config.project import Project, Run
 SMOOTHING_STEPS, SMOOTHING_SHARE = 100, 0.05
 #: Share of a training, at its end, whose line is prolonged to a crossing that lies beyond it (the authors take 1,000 steps).
 EXTRAPOLATED_SHARE = 0.1
+#: Why an imported run has no curve.
+NO_CURVE = "imported, without a training curve"
 
 
 def smooth(values: Sequence[float], width: int) -> np.ndarray:
@@ -85,7 +87,7 @@ def _curve(results: Results, run: Run) -> tuple[dict[str, list] | None, Reading 
     if record.get("status") == "diverged":
         return None, Reading(state="diverged", reason=record.get("reason") or "training diverged")
     if not record.get("curve", {}).get("step"):
-        return None, missing("train.json holds no curve")
+        return None, missing(NO_CURVE if imported(record) else "train.json holds no curve")
     return record["curve"], None
 
 

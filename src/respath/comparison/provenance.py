@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from respath.comparison.results import Results
+from respath.comparison.results import Results, imported
 from respath.config.project import Project, Run
 
 
@@ -81,13 +81,24 @@ def provenance_of(project: Project, results: Results, paper: str, runs: Iterable
 def _warnings(results: Results, runs: list[Run], records: dict[str, dict[str, Any]]) -> list[str]:
     """What a reader must know before trusting the table. Nothing here depends on today's sources (see ``stale_runs``)."""
     warnings = []
-    manifests = _ordered(record.get("manifest_sha256", "") for record in records.values())
+    brought = [run for run, record in records.items() if imported(record)]
+    if brought:
+        shown = ", ".join(brought[:3]) + (", ..." if len(brought) > 3 else "")
+        warnings.append(f"{len(brought)} of {len(records)} runs were imported, not trained here: {shown}")
+    unknown = [run for run in brought if records[run].get("manifest_sha256") is None]
+    if unknown:
+        warnings.append(f"what tokens {len(unknown)} of the imported runs were trained on is not recorded")
+    manifests = _ordered(
+        record.get("manifest_sha256", "") for run, record in records.items() if run not in unknown
+    )
     if len(manifests) > 1:
         warnings.append(
             f"its runs saw {len(manifests)} different token manifests: {', '.join(m[:12] or 'none' for m in manifests)}"
         )
     sources = _ordered(
-        str(record.get("provenance", {}).get("sources_sha256"))[:12] for record in records.values()
+        str(record.get("provenance", {}).get("sources_sha256"))[:12]
+        for run, record in records.items()
+        if run not in brought
     )
     if len(sources) > 1:
         warnings.append(

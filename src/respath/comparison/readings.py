@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from respath.comparison.results import Results
+from respath.comparison.results import Results, imported
 from respath.config.paper import RunRequest
 from respath.config.project import Project, Run
 from respath.errors import UserError, did_you_mean
@@ -73,6 +73,8 @@ def read_run(results: Results, run: Run, metric: str) -> Reading:
         value, unknown = dig(train, path)
         if unknown:
             return missing(f"{results.path('runs', run.id, 'train.json')} has no {path}{unknown}")
+        if value is None and imported(train):
+            return missing("imported, its training is not recorded here")
         if train.get("status") == "diverged" and path.startswith("loss"):
             return Reading(state="diverged", reason=train.get("reason") or "training diverged")
         return Reading(value=value)

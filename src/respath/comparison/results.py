@@ -28,6 +28,11 @@ _NEEDED = {
 }
 
 
+def imported(record: dict[str, Any]) -> dict[str, Any] | None:
+    """Where the weights of a run come from that was not trained here (``respath import``); None for a trained one."""
+    return (record.get("provenance") or {}).get("imported")
+
+
 class Results:
     """The result files below one folder. Every method returns None where a file does not exist (yet).
 

@@ -42,6 +42,7 @@ def rounded(value: Any) -> Any:
     """Floats of nested lists and mappings to DIGITS significant digits."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
+    "imported",
     if isinstance(value, Mapping):
         return {key: rounded(item) for key, item in value.items()}
     return [rounded(item) for item in value] if isinstance(value, list) else value

@@ -26,7 +26,7 @@ from respath.comparison.noise import noise
 from respath.comparison.notes import scale_notes
 from respath.comparison.options import add_options, open_project
 from respath.comparison.provenance import Provenance, provenance_of
-from respath.comparison.results import Results
+from respath.comparison.results import Results, imported
 from respath.config.documents import load_yaml
 from respath.config.project import Artifact, Project
 from respath.errors import OK, guard
@@ -250,7 +250,8 @@ def _run_rows(results: Results, runs: Any, costs: dict[str, str]) -> list[dict[s
     for run in runs:
         record = results.train(run.id)
         cost = f", about {costs[run.id]}" if run.id in costs else ""
-        rows.append({"id": run.id, "status": record["status"] if record else f"not run{cost}"})
+        ended = "imported" if record and imported(record) else record and record["status"]
+        rows.append({"id": run.id, "status": ended or f"not run{cost}"})
     return rows
 
 

@@ -7,8 +7,8 @@ import dataclasses
 import io
 from collections.abc import Sequence
 
-from respath.comparison.curves import smooth
-from respath.comparison.results import Results
+from respath.comparison.curves import NO_CURVE, smooth
+from respath.comparison.results import Results, imported
 from respath.comparison.statistics import mean, standard_error
 from respath.config.paper import Curves
 from respath.config.project import Artifact, Project, Run
@@ -130,6 +130,8 @@ class _Builder:
                 self._note_absent(name, "not trained", run)
             elif record["status"] == "diverged":
                 self._note_absent(name, "diverged", run)
+            elif imported(record):
+                self._note_absent(name, NO_CURVE, run)
             else:
                 curve = record["curve"]
                 columns = zip(curve["step"], curve["tokens"], curve["loss"], strict=True)

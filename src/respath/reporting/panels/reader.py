@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from respath.comparison.cells import is_number
+from respath.comparison.curves import NO_CURVE
 from respath.comparison.readings import read_run
-from respath.comparison.results import Results
+from respath.comparison.results import Results, imported
 from respath.comparison.statistics import mean, standard_error
 from respath.config.panels import Printed, PrintedCell
 from respath.config.project import Artifact, Project, Run
@@ -119,6 +120,9 @@ class Reader:
             record = self.results.train(run.id)
             if record is None or record["status"] == "diverged":
                 self.miss(name, "not trained" if record is None else "diverged", run.seed, request)
+                continue
+            if imported(record):
+                self.miss(name, NO_CURVE, run.seed, request)
                 continue
             curve = record["curve"]
             columns = zip(curve["step"], curve["tokens"], curve["loss"], strict=True)

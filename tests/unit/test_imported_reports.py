@@ -1,0 +1,80 @@
+"""What tables, figures and claims make of a run that was imported: its measurements count, its training is unknown."""
+
+from __future__ import annotations
+
+import pytest
+
+from respath.comparison.costs import estimates
+from respath.comparison.curves import early_loss
+from respath.comparison.diff import compare, markdown
+from respath.comparison.provenance import provenance_of
+from respath.comparison.readings import read_run
+from respath.comparison.results import Results
+from respath.config.paper import RunRequest
+from respath.files import read_json
+from respath.reference.bundle import bundle, restored
+from respath.reporting import page
+from respath.reporting.footer import footer_lines
+from tests.golden.synthetic_results import write_json
+from tests.golden.toy import toy
+
+
+@pytest.fixture
+def made(tmp_path):
+    """The toy with one run that is imported: project, results, run."""
+    project, results = toy(tmp_path, "paper")
+    run = project.resolve("toy", RunRequest(size="S", variant="mix"), 1)
+    path = results.folder / "runs" / run.id / "train.json"
+    record = read_json(path)
+    record |= {
+        "steps": None,
+        "tokens": None,
+        "loss": {"final": None, "window": None},
+        "curve": {"step": [], "tokens": [], "loss": [], "lr": []},
+        "manifest_sha256": None,
+        "cost": {},
+        "provenance": {
+            "imported": {"name": "theirs", "format": "respath", "files": {}, "dtypes": ["float32"]}
+        },
+    }
+    write_json(path, record)
+    return project, Results(project, results.folder), run
+
+
+def test_its_evaluation_counts_and_what_training_would_have_recorded_reads_not_run(made):
+    project, results, run = made
+    assert read_run(results, run, "loss.mean").state == "measured"
+    for metric in ("train.loss.final", "train.steps", "train.tokens", "train.cost.seconds"):
+        reading = read_run(results, run, metric)
+        assert (reading.state, reading.value) == ("not run", None) and "imported" in reading.reason, metric
+    reading = early_loss(results, run)
+    assert reading.state == "not run" and reading.reason == "imported, without a training curve"
+    assert run.id not in {one.run for one in estimates(project, results, project.all_runs().values())}
+
+
+def test_footers_pages_and_the_comparison_say_that_it_was_imported(made, tmp_path):
+    project, results, run = made
+    runs = list(project.all_runs().values())
+    lines = footer_lines(provenance_of(project, results, "toy", runs))
+    assert f"Warning: 1 of {len(runs)} runs were imported, not trained here: {run.id}." in lines
+    assert "Warning: what tokens 1 of the imported runs were trained on is not recorded." in lines
+    assert not [line for line in lines if "different" in line]
+    assert f"runs were imported, not trained here: {run.id}" in markdown(compare(project, results))
+    rows = page._run_rows(results, runs, {})
+    assert [row["id"] for row in rows if row["status"] == "imported"] == [run.id]
+
+
+def test_a_bundle_keeps_where_it_came_from(made):
+    _, results, run = made
+    kept = bundle(results, run)
+    assert kept["train"]["provenance"]["imported"]["name"] == "theirs"
+    assert restored(kept["train"])["curve"]["tokens"] == []
+
+
+def test_a_figure_of_curves_names_it_and_draws_the_others(made):
+    from respath.reporting.series import series_of
+
+    project, results, _ = made
+    artifact = next(a for a in project.artifacts("toy") if not a.is_table)
+    series = series_of(project, results, artifact)
+    assert any("imported, without a training curve" in note for note in series.notes)
