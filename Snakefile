@@ -25,6 +25,7 @@ include: "workflow/rules/report.smk"
 
 
 onstart:
+    drop_rate_limit()
     tell(banner())
 
 

@@ -278,6 +278,16 @@ def definition_files(paper):
     return [*present, *sorted(map(str, (folder / "reported").glob("*.yaml")))]
 
 
+def drop_rate_limit():
+    """No limit on job starts a second where jobs run here; queues keep theirs.
+
+    With one, Snakemake (9.27) starts a timer in every scheduling pass, each of which ends in another pass: after dozens of
+    jobs the passes take most of a core. No option switches it off.
+    """
+    if workflow.local_exec:
+        workflow.scheduler.job_rate_limiter = None
+
+
 def banner():
     """What this invocation works on."""
     return f"respath: scale {SCALE}, papers {', '.join(PAPERS)}; results in results/, tables in reports/out/{SCALE}/, logs in logs/"
