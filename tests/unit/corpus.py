@@ -56,13 +56,17 @@ def tiny_tokens(
     shards: int = 1,
     seed: int = 1,
     domains: tuple[str, ...] = SLIMPAJAMA_DOMAINS,
+    rows: list[dict] | None = None,
 ) -> tuple[Path, Data]:
-    """Build a token store below ``tmp_path`` in about a second; returns (manifest.json, its Data spec)."""
+    """Build a token store below ``tmp_path`` in about a second; returns (manifest.json, its Data spec).
+
+    ``rows``: other documents than ``tiny_rows``.
+    """
     tmp_path = Path(tmp_path)
     folder = tmp_path / "corpus"
     folder.mkdir(parents=True)
     with (folder / "rows.jsonl").open("w", encoding="utf-8") as stream:
-        stream.writelines(json.dumps(row) + "\n" for row in tiny_rows())
+        stream.writelines(json.dumps(row) + "\n" for row in (tiny_rows() if rows is None else rows))
     corpus = Corpus(name="tiny", kind="local", train_files=("*.jsonl",))
     sample = Sample(corpus=corpus, domains=domains, seed=seed, validation_share=0.2, shards=shards)
     parts = {domain: PARTS.get(domain, 1) for domain in domains}

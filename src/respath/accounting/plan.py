@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 from respath.accounting.data_cost import DataCost, data_cost, extrapolated
@@ -12,9 +13,21 @@ from respath.config.run import Data, tokens_id
 from respath.errors import UserError, did_you_mean
 from respath.files import canonical_json, read_json
 
-#: Dense bf16 matrix-product peak in FLOP/s per device, from the makers' data sheets. ``cpu`` is one core: an order of
-#: magnitude for laptops, not a data-sheet value; a finished run's own speed replaces it.
-PEAK_FLOPS = {"a100": 312e12, "h100": 989e12, "h200": 989e12, "cpu": 60e9}
+#: Dense bf16 matrix-product peak in FLOP/s per device, from the makers' data sheets (which print twice as much, with sparsity,
+#: from H100 on). A bare name is the SXM module. ``cpu`` is one core: an order of magnitude for laptops, not a data-sheet value;
+#: a finished run's own speed replaces it.
+PEAK_FLOPS = {
+    "a100": 312e12,
+    "h100": 989e12,
+    "h100-pcie": 756e12,
+    "h100-nvl": 835e12,
+    "h200": 989e12,
+    "h200-nvl": 835e12,
+    "gh200": 989e12,
+    "b200": 2250e12,
+    "l40s": 362e12,
+    "cpu": 60e9,
+}
 #: Bytes kept per parameter in one checkpoint: fp32 master and two Adam moments.
 CHECKPOINT_BYTES = 12
 FINAL_BYTES = 4
@@ -22,6 +35,16 @@ FINAL_BYTES = 4
 ITEMS_BYTES = 85_600_000
 #: Token counts that the data path is extrapolated to.
 AMOUNTS = (20_000_000_000, 100_000_000_000)
+
+
+def peak_key(product: str) -> str | None:
+    """The entry of ``PEAK_FLOPS`` for a GPU by its product name, as PyTorch gives it ("NVIDIA H100 80GB HBM3").
+
+    None for a GPU that is not in the table, and for a part of one (MIG).
+    """
+    words = set(re.split(r"[^a-z0-9]+", product.lower()))
+    fitting = [key for key in PEAK_FLOPS if key != "cpu" and set(key.split("-")) <= words]
+    return None if "mig" in words else max(fitting, key=len, default=None)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,367 @@
+"""Step time, MFU and peak memory: the paper's models at their own shape, every variant at a modest one, and decoding with its caches.
+
+A step is forward, backward and AdamW, bf16 on fp32 weights, as in training. MFU: FLOPs of ``respath.accounting`` (three times the
+forward pass, causal attention) per second, over the data sheet's dense bf16 peak. Clocks read only when the device has finished.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Iterable
+
+import torch
+
+from benchmarks.gpu_part import Part
+from benchmarks.step_time import own_step
+from benchmarks.variants import (
+    SIZES,
+    VOCABULARY,
+    Contender,
+    Decoder,
+    contenders,
+    products,
+    resized,
+    timed,
+)
+from respath.accounting import account
+from respath.accounting.account import plain_baseline
+from respath.accounting.cache_size import cache_bytes
+from respath.accounting.plan import PEAK_FLOPS, peak_key
+from respath.config.model import ModelSpec
+from respath.config.project import Project
+from respath.model import build_model
+from tests.unit.noise import with_noise
+
+#: ResFormer's models: the paper's form of it, and its Transformer.
+MODELS = (("82M", "identity"), ("468M", "identity"), ("82M", "transformer"), ("468M", "transformer"))
+#: Compiled, as far as time is left.
+COMPILED = (("82M", "identity"), ("468M", "identity"))
+#: The paper's sequences on each GPU: no larger micro-batch is tried.
+MOST_SEQUENCES = 32
+#: Share of the memory that is free at the start which a step may be expected to fill.
+FULL = 0.85
+#: Repetitions of a timed step: no more than this, and no longer than so many seconds.
+REPETITIONS, TIMED_SECONDS = 10, 5.0
+#: A compiled step may start from another loss than an eager one by this much, in nats: the mean over thousands of tokens of
+#: logits that bf16 rounds by 2^-8 at most.
+LOSS_LIMIT = 0.01
+
+#: Width, tokens per sequence, sequences: every variant's step.
+VARIANT_SHAPES = {
+    False: {"width": 512, "context": 1024, "batch": 8},
+    True: {"width": 32, "context": 32, "batch": 1},
+}
+VARIANT_REPETITIONS = 5
+
+#: Whose decoding is measured.
+DECODED = {
+    "resformer": ("transformer", "svformer", "gqa2", "gqa8", "cla2", "svformer-gqa4"),
+    "bov": ("baseline", "bov", "bov-every-layer", "v1-last-third"),
+}
+DECODE_SHAPES = {
+    False: {"width": 512, "context": 2048, "batch": 8},
+    True: {"width": 64, "context": 64, "batch": 2},
+}
+DECODED_TOKENS, DECODE_CALLS = 32, 3
+#: Largest difference between a decoded logit and the full forward pass's, in float64, over the largest logit.
+DECODE_LIMIT = 1e-9
+
+
+def random_ids(spec: ModelSpec, batch: int, context: int, device: str) -> torch.Tensor:
+    """Ids for steps on ``context`` tokens: one more, as the last is a target only."""
+    generator = torch.Generator().manual_seed(batch)
+    return torch.randint(spec.vocab_size, (batch, context + 1), generator=generator).to(device)
+
+
+# --- the paper's models ---------------------------------------------------------------------------------------------
+
+
+def chosen_batch(part: Part, spec: ModelSpec, context: int) -> tuple[int, list[dict[str, int]]]:
+    """Sequences per step: doubled from one while the next step should fit; and what each try took.
+
+    Activations grow with the sequences, weights and moments do not: twice the batch is expected to take twice of what
+    a step takes beyond them.
+    """
+    if not part.cuda:
+        return 2, []
+    free, _ = torch.cuda.mem_get_info()
+    step, batch, tried = own_step(spec, "bf16", False, part.device), 1, []
+    # The first step makes the optimizer's moments, which stay.
+    step(random_ids(spec, batch, context, part.device))
+    while True:
+        ids = random_ids(spec, batch, context, part.device)
+        resident = part.held()
+        part.watch_memory()
+        try:
+            step(ids)
+        except torch.OutOfMemoryError:
+            tried.append({"sequences": batch, "peak_bytes": 0})
+            return max(1, batch // 2), tried
+        peak = part.peak()
+        tried.append({"sequences": batch, "peak_bytes": peak})
+        if 2 * batch > MOST_SEQUENCES or resident + 2 * (peak - resident) > FULL * free or part.left < 5:
+            return batch, tried
+        batch *= 2
+
+
+def step_seconds(part: Part, step, ids: torch.Tensor) -> list[float]:
+    """Seconds of steps after the first ones."""
+    taken, begun = [], time.monotonic()
+    while not taken or (
+        len(taken) < REPETITIONS and time.monotonic() - begun < TIMED_SECONDS and part.left > 2
+    ):
+        taken.append(timed(lambda: step(ids), part.device)[0])
+    return taken
+
+
+def speed(spec: ModelSpec, context: int, batch: int, seconds: float, product: str | None) -> dict:
+    """Rates that follow from the seconds of one step; ``product``: the GPU's name, None on a CPU."""
+    flops = account(spec, context=context, logits="all", attention="causal").flops.training_per_token
+    key = peak_key(product) if product else None
+    rate = batch * context / seconds
+    return {
+        "seconds": seconds,
+        "tokens_per_second": rate,
+        "flops_per_token": flops,
+        "mfu": flops * rate / PEAK_FLOPS[key] if key else None,
+    }
+
+
+def product_name(part: Part) -> str | None:
+    """The GPU's name; None on a CPU."""
+    return torch.cuda.get_device_name() if part.cuda else None
+
+
+def measure_model(part: Part, name: dict, spec: ModelSpec, context: int, batch: int, **more) -> None:
+    """One row: a model's step, eager or compiled, with so many sequences; ``more`` goes into it."""
+    ids, compiled = random_ids(spec, batch, context, part.device), name["mode"] == "compiled"
+    row = {**name, **more, "sequences": batch, "context": context}
+    first_loss = None
+    if compiled:
+        first_loss = own_step(spec, "bf16", False, part.device)(ids)
+        part.free()
+        torch.compiler.reset()
+    begun = time.monotonic()
+    step = own_step(spec, "bf16", compiled, part.device)
+    row["build_seconds"] = time.monotonic() - begun
+    held: list[float] = []
+    first, _ = timed(lambda: held.append(step(ids)), part.device)
+    # The second step still settles: memory, and the algorithms of products.
+    step(ids)
+    part.watch_memory()
+    taken = step_seconds(part, step, ids)
+    seconds = statistics.median(taken)
+    row |= speed(spec, context, batch, seconds, product_name(part))
+    row |= {"repetitions": len(taken), "peak_bytes": part.peak()}
+    if compiled:
+        row["compile_seconds"] = first - seconds
+        row["loss_difference"] = abs(held[0] - first_loss)
+        row["ok"] = row["loss_difference"] <= LOSS_LIMIT
+    part.row(**row)
+
+
+def run_models(part: Part) -> None:
+    """ResFormer's 82M and 468M at the paper's shape; compiled last, as nobody knows how long that takes."""
+    project = Project.find()
+    scale, context = ("smoke", 64) if part.small else ("paper", 2048)
+    batches: dict[str, int] = {}
+    for size, variant in MODELS:
+        ref = f"resformer/{size}/{variant}"
+        spec, name = project.model_of("resformer", size, variant, scale), {"model": ref, "mode": "eager"}
+        if not part.affords(f"{ref}, eager", 2 if part.small else 5):
+            continue
+        found = part.attempt(name, lambda spec=spec: chosen_batch(part, spec, context))
+        part.free()
+        if found is None:
+            continue
+        batches[ref], tried = found
+        part.attempt(
+            name,
+            lambda name=name, spec=spec, batch=found[0], tried=tried: measure_model(
+                part, name, spec, context, batch, tried=tried
+            ),
+        )
+        part.free()
+    if not part.cuda:
+        part.skip("compiled steps", "torch.compile is measured on a GPU only (the tests compile on a CPU)")
+        return
+    layers, spent = 0, 0.0
+    for size, variant in COMPILED:
+        ref = f"resformer/{size}/{variant}"
+        spec, name = project.model_of("resformer", size, variant, scale), {"model": ref, "mode": "compiled"}
+        # Compiling takes time in proportion to the layers.
+        expected = spent * spec.layers / layers if layers else 20
+        if ref not in batches or not part.affords(f"{ref}, compiled", expected):
+            continue
+        before = part.left
+        part.attempt(
+            name,
+            lambda name=name, spec=spec, batch=batches[ref]: measure_model(part, name, spec, context, batch),
+        )
+        layers, spent = spec.layers, before - part.left
+        part.free()
+
+
+# --- every variant --------------------------------------------------------------------------------------------------
+
+
+def structure(paper: str, spec: ModelSpec) -> tuple:
+    """What makes a variant another computation, without its numbers and layers."""
+    residual = spec.attention_residual
+    return (
+        paper,
+        spec.backbone,
+        spec.stream.kind,
+        spec.values.kind,
+        spec.kv_heads,
+        spec.sharing is not None,
+        residual and residual.of,
+    )
+
+
+def one_of_each_first(
+    found: Iterable[tuple[str, Contender]], alone: bool = False
+) -> list[tuple[str, Contender]]:
+    """Papers and variants in an order that shows every structure before a second of its kind, should time run out.
+
+    ``alone``: the first of each structure and no more.
+    """
+    seen: dict[tuple, int] = {}
+    ranked = []
+    for paper, contender in found:
+        kind = structure(paper, contender.spec)
+        seen[kind] = seen.get(kind, -1) + 1
+        ranked.append((seen[kind], paper, contender))
+    ranked.sort(key=lambda each: each[0])
+    return [(paper, contender) for rank, paper, contender in ranked if not (alone and rank)]
+
+
+def measure_step(
+    part: Part, spec: ModelSpec, ids: torch.Tensor, repetitions: int
+) -> tuple[float, int | None]:
+    """Median seconds of a step, and its peak memory with weights and moments."""
+    beside = part.held()
+    step = own_step(spec, "bf16", False, part.device)
+    step(ids), step(ids)
+    part.watch_memory()
+    seconds = statistics.median(timed(lambda: step(ids), part.device)[0] for _ in range(repetitions))
+    return seconds, part.peak(beside)
+
+
+def run_variants(part: Part) -> None:
+    """Every variant's step over its baseline's, which is measured before the first and after the last variant."""
+    project = Project.find()
+    shape = VARIANT_SHAPES[part.small]
+    repetitions = 1 if part.small else VARIANT_REPETITIONS
+    part.about = {"shape": {**shape, "vocabulary": VOCABULARY}}
+    ids = torch.randint(VOCABULARY, (shape["batch"], shape["context"] + 1)).to(part.device)
+    found = (
+        (paper, contender)
+        for paper in SIZES
+        for contender in contenders(project, paper, shape["width"], shape["context"])
+    )
+    baselines: dict[ModelSpec, tuple[float, int | None]] = {}
+    left_out: dict[str, int] = {}
+    for paper, contender in one_of_each_first(found, alone=part.small):
+        spec, plain = contender.spec, plain_baseline(contender.spec)
+        name = {"variant": f"{paper}/{contender.size}/{contender.name}"}
+        if part.left < 2:
+            left_out[paper] = left_out.get(paper, 0) + 1
+            continue
+        part.doing = name["variant"]
+        if plain not in baselines:
+            measured = part.attempt(name, lambda plain=plain: measure_step(part, plain, ids, repetitions))
+            part.free()
+            if measured is None:
+                continue
+            baselines[plain] = measured
+        baseline = baselines[plain]
+        if spec == plain:
+            seconds, peak = baseline
+        else:
+            measured = part.attempt(name, lambda spec=spec: measure_step(part, spec, ids, repetitions))
+            part.free()
+            if measured is None:
+                continue
+            seconds, peak = measured
+        part.row(
+            **name,
+            seconds=seconds,
+            over_baseline=seconds / baseline[0],
+            peak_bytes=peak,
+            peak_over_baseline=peak / baseline[1] if peak and baseline[1] else None,
+            flops_over_baseline=products(spec, shape["context"]) / products(plain, shape["context"]),
+        )
+    for paper, count in left_out.items():
+        part.skip(f"{count} variants of {paper}", "no time")
+    for plain, (seconds, _) in list(baselines.items())[:1]:
+        again = part.attempt(
+            {"variant": "(control)"}, lambda plain=plain: measure_step(part, plain, ids, repetitions)
+        )
+        if again:
+            part.row(variant="(control)", seconds=again[0], over_baseline=again[0] / seconds)
+
+
+# --- decoding -------------------------------------------------------------------------------------------------------
+
+
+def decoding_error(spec: ModelSpec, device: str) -> float:
+    """Largest difference of logits, over the largest, between decoding and the full forward pass, in float64.
+
+    Half of the tokens as a prompt, some as a chunk, the rest one by one; windows are shorter than the sequence.
+    """
+    model = with_noise(build_model(spec, dtype=torch.float64)).to(device).eval()
+    time = 48
+    ids = torch.randint(spec.vocab_size, (2, time), generator=torch.Generator().manual_seed(2)).to(device)
+    cache = model.new_cache(2, time)
+    with torch.inference_mode():
+        full = model(ids)
+        cuts = [0, time // 2, time // 2 + 7, *range(time // 2 + 8, time + 1)]
+        decoded = torch.cat([model(ids[:, a:b], cache=cache) for a, b in itertools.pairwise(cuts)], dim=1)
+    return ((decoded - full).abs().max() / full.abs().max()).item()
+
+
+def measure_decoding(part: Part, project: Project, paper: str, variant: str) -> None:
+    """One row: tokens per second with a cache, its bytes beside the closed form, and whether its logits are right."""
+    shape = DECODE_SHAPES[part.small]
+    spec = resized(project, paper, SIZES[paper], variant, shape["width"], shape["context"])
+    checked = resized(project, paper, SIZES[paper], variant, 64, 32)
+    error = decoding_error(checked, part.device)
+    part.free()
+    tokens = 4 if part.small else DECODED_TOKENS
+    dtype = torch.bfloat16 if part.cuda else torch.float32
+    calls = DECODE_CALLS + 1
+    decoder = Decoder(spec, calls, tokens, dtype, part.device, shape)
+    decoder()
+    seconds = statistics.median(timed(decoder, part.device)[0] for _ in range(DECODE_CALLS))
+    formula = cache_bytes(spec, decoder.cache.max_time, shape["batch"], bytes_per_element=dtype.itemsize)
+    part.row(
+        variant=f"{paper}/{SIZES[paper]}/{variant}",
+        tokens_per_second=tokens * shape["batch"] / seconds,
+        seconds_per_token=seconds / tokens,
+        cache_bytes=decoder.cache.nbytes,
+        formula_bytes=formula,
+        logit_error=error,
+        ok=decoder.cache.nbytes == formula and error <= DECODE_LIMIT,
+    )
+
+
+def run_decoding(part: Part) -> None:
+    """Decoding of the variants whose caches differ."""
+    project, slowest = Project.find(), 0.0
+    part.about = {"shape": DECODE_SHAPES[part.small], "logit_limit": DECODE_LIMIT}
+    for paper, variants in DECODED.items():
+        for variant in variants:
+            name = f"{paper}/{SIZES[paper]}/{variant}"
+            if not part.affords(f"decoding {name}", slowest):
+                continue
+            before = part.left
+            part.attempt(
+                {"variant": name},
+                lambda paper=paper, variant=variant: measure_decoding(part, project, paper, variant),
+                check=True,
+            )
+            part.free()
+            slowest = max(slowest, before - part.left)
