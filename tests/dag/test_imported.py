@@ -31,7 +31,7 @@ def test_an_imported_run_is_evaluated_and_not_trained(copy, tmp_path):
     run = brought_in(copy, tmp_path / "exported")
     planned = copy.planned(f"results/evals/{run.id}/loss.json", f"results/evals/{run.id}/lm.json")
     assert planned["evaluate_loss"] == planned["evaluate_lm"] == 1
-    assert "train" not in planned and "tokenize" in planned
+    assert "train" not in planned and "manifest" in planned, planned
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
 from respath import jobs
 from respath.analysis.catalogue import CATALOGUE
+from respath.comparison.results import imported
 from respath.config.claimed import claimed_analyses
 from respath.config.documents import load_dials
 from respath.config.model import identity
@@ -17,7 +18,7 @@ from respath.config.project import Project
 from respath.config.run import sample_id, tokenizer_id, tokens_id
 from respath.data.catalogue import source_ids
 from respath.errors import UserError, did_you_mean
-from respath.files import canonical_json
+from respath.files import canonical_json, read_json
 from snakemake.exceptions import WorkflowError
 
 
@@ -155,6 +156,17 @@ def fingerprint(paper, *folders, scales=("paper", SCALE)):
 def manifest_of(run):
     """Token manifest that a run trains on."""
     return f"results/tokens/{STORE_OF[RUNS[run].paper]}/manifest.json"
+
+
+def tokens_for_training(run):
+    """The same as an input of training, whose age means nothing; none for an imported run while there is no manifest.
+
+    Snakemake runs a job for an input that has still to be made, however old it may be: it would train what was imported.
+    """
+    manifest, result = Path(manifest_of(run)), Path(f"results/runs/{run}/train.json")
+    if not manifest.exists() and result.exists() and imported(or_leave(read_json, result)):
+        return []
+    return ancient(str(manifest))
 
 
 def tokenizer_of(run):

@@ -4,7 +4,7 @@
 rule train:
     "Train one run; resumes from its own checkpoints."
     input:
-        tokens=lambda w: ancient(manifest_of(w.run)),
+        tokens=lambda w: tokens_for_training(w.run),
     output:
         "results/runs/{run}/train.json",
     log:
