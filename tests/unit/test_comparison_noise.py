@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import shutil
 import statistics
 
 import pytest
 
 from respath.comparison.cells import build_grid
+from respath.comparison.claims import signed
 from respath.comparison.costs import duration, estimates
 from respath.comparison.diff import compare, markdown
 from respath.comparison.noise import noise, pooled
-from respath.comparison.notes import scale_notes
+from respath.comparison.notes import measured_text, scale_notes
 from respath.comparison.results import Results
 from respath.comparison.statistics import t_interval
+from respath.config.paper import Measured, RunRequest
 from respath.config.project import Project, find_root
 from respath.errors import UserError
-from tests.golden.toy import LOSSES, run_id, toy, toy_project
+from respath.reference.results import ReferenceResults
+from tests.golden.synthetic_results import write_results
+from tests.golden.toy import LOSSES, run_id, toy, toy_loss, toy_project
 from tests.golden.toy import ROOT as TOY
 
 
@@ -106,9 +111,47 @@ def test_durations_read_well():
 
 def test_the_notes_of_a_scale_carry_its_own_numbers():
     project = Project(find_root(), {"scale": "mini"})
-    notes = scale_notes(project, "resformer")
+    notes = scale_notes(project, ReferenceResults(project), "resformer")
     assert "10,000 steps" in notes[0] and "3.3" in notes[0] and "{" not in "".join(notes)
-    assert scale_notes(Project(find_root(), {"scale": "paper"}), "resformer") == []
+    other = Project(find_root(), {"scale": "paper"})
+    assert scale_notes(other, ReferenceResults(other), "resformer") == []
+
+
+def test_measured_numbers_of_a_note_are_read_from_the_results_and_nothing_stands_for_what_has_not_run(
+    tmp_path,
+):
+    project = toy_project("paper")
+    write_results(project, tmp_path, loss_of=toy_loss, skip={run_id(project, "S", "mix", 3)})
+    results = Results(project, tmp_path)
+    alone = Measured(metric="loss.mean", run={"size": "S", "variant": "base"})
+    less = Measured(metric="loss.mean", run={"size": "S", "variant": "mix"}, minus={"variant": "base"})
+    early = less.model_copy(update={"metric": "curve.early"})
+    base, mix = LOSSES["base"], LOSSES["mix"]
+    differences = [round(m, 4) - round(b, 4) for m, b in zip(mix[:2], base[:2], strict=True)]
+    error = abs(differences[0] - differences[1]) / 2
+    assert measured_text(project, results, "toy", alone) == "3 ± 0.0017 (3 seeds)"
+    assert measured_text(project, results, "toy", less) == (
+        f"{signed(sum(differences) / 2)} ± {error:.2g} (2 seeds)"
+    )
+    assert re.fullmatch(r"[+−][\d.]+ ± [\d.e-]+ \(2 seeds\)", measured_text(project, results, "toy", early))
+    assert measured_text(project, Results(project, tmp_path / "none"), "toy", less) == "(not run)"
+
+
+def test_the_notes_of_mini_tell_what_the_kept_runs_measured():
+    project = Project(find_root(), {"scale": "mini"})
+    first, second = scale_notes(project, ReferenceResults(project), "resformer")
+    kept = ReferenceResults(project)
+    moved, less = [], []
+    for seed in project.seeds:
+        runs = {
+            variant: project.resolve("resformer", RunRequest(size="82M", variant=variant), seed).id
+            for variant in ("learnable", "svformer", "transformer")
+        }
+        coefficients = kept.analysis(runs["learnable"])["modules"]["coefficients"]
+        moved.append(coefficients["scalars"]["moved_mean"])
+        less.append(kept.loss(runs["svformer"])["mean_loss"] - kept.loss(runs["transformer"])["mean_loss"])
+    assert f"Learnable {sum(moved) / 3:.3g} ± " in first
+    assert f"validation loss {signed(sum(less) / 3)} ± " in second and "(3 seeds)" in second
 
 
 def test_an_unknown_quantity_in_a_note_is_one_line(tmp_path):
@@ -117,4 +160,4 @@ def test_an_unknown_quantity_in_a_note_is_one_line(tmp_path):
     scale.write_text(scale.read_text().replace("  toy:\n", "  toy:\n    notes: ['{summed} steps']\n"))
     project = Project(tmp_path / "project", {"papers": ["toy"], "scale": "smoke"})
     with pytest.raises(UserError, match=r"scales/smoke.yaml: papers.toy.notes: \{summed\} is no quantity"):
-        scale_notes(project, "toy")
+        scale_notes(project, Results(project, tmp_path), "toy")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
+import numpy as np
 import pytest
 
 from respath.comparison.cells import build_grid
@@ -13,9 +15,11 @@ from respath.config.project import Project, find_root
 from respath.errors import UserError
 from respath.files import read_json, write_json
 from respath.reference.__main__ import main
-from respath.reference.bundle import LARGEST, POINTS, collect, restored, thinned
+from respath.reference.bundle import LARGEST, POINTS, binned, collect, restored, thinned, unbinned
 from respath.reference.results import ReferenceResults
-from tests.golden.synthetic_results import train_record
+from respath.reporting.panels.build import shown
+from tests.golden.synthetic_analyses import write_analyses
+from tests.golden.synthetic_results import train_record, write_results
 from tests.golden.toy import ROOT, run_id, toy
 
 
@@ -73,12 +77,88 @@ def test_a_bundle_names_no_path_and_no_host_and_is_small(tmp_path):
     write_json(tmp_path / "results" / "analyses" / run.id / "analysis.json", analysis)
     collect(project, Results(project, tmp_path / "results"), tmp_path / "kept")
     text = (tmp_path / "kept" / f"{run.id}.json").read_text()
-    assert len(text) < LARGEST
+    assert len(text) < 30_000 < LARGEST
     assert "somewhere" not in text and "a-host" not in text and "arrays" not in text
     read = ReferenceResults(project, tmp_path / "kept")
     assert read.train(run.id)["provenance"]["processor"] == "a processor"
     assert read.analysis(run.id)["modules"]["a"]["series"]["a"][0][0] == 0.123457
     assert len(read.train(run.id)["curve"]["step"]) == POINTS
+
+
+@pytest.fixture(scope="module")
+def attention(tmp_path_factory):
+    """The paper at smoke with the runs of Figures 12 to 15 alone, made up: project, results, and what is kept of them."""
+    folder = tmp_path_factory.mktemp("attention")
+    project = Project(find_root(), {"papers": ["resformer"], "scale": "smoke"})
+    wanted = {run.id for run in project.trained_runs(project.artifact("resformer_fig14"))}
+    write_results(project, folder / "results", skip=set(project.all_runs()) - wanted)
+    write_analyses(project, folder / "results", skip=set(project.all_runs()) - wanted)
+    results = Results(project, folder / "results")
+    return project, results, kept(project, results, folder / "kept")
+
+
+def test_figures_over_positions_are_drawn_from_bundles_to_four_digits(attention):
+    project, results, reference = attention
+    artifact = project.artifact("resformer_fig14")
+    whole, read = (shown(project, source, artifact) for source in (results, reference))
+    assert read.notes == whole.notes == ()
+    for one, other in zip(whole.panels, read.panels, strict=True):
+        assert one.grid.x_edges == other.grid.x_edges and one.grid.y_edges == other.grid.y_edges
+        np.testing.assert_allclose(
+            np.array(other.grid.values, float), np.array(one.grid.values, float), rtol=5e-4
+        )
+
+
+@pytest.mark.parametrize("name", ["fig12", "fig13", "fig15"])
+def test_the_other_figures_of_attention_are_the_same_from_bundles(attention, name):
+    project, results, reference = attention
+    artifact = project.artifact(f"resformer_{name}")
+    whole, read = (shown(project, source, artifact) for source in (results, reference))
+    assert read.notes == whole.notes
+    for one, other in zip(whole.panels, read.panels, strict=True):
+        for line, again in zip(one.lines, other.lines, strict=True):
+            assert [m.value for m in again.marks] == pytest.approx([m.value for m in line.marks], rel=1e-5)
+    assert not read.panel("A").is_empty
+
+
+def test_arrays_are_kept_of_runs_whose_arrays_a_figure_draws_and_of_no_other(attention):
+    project, _, reference = attention
+    drawn = project.arrays_of(project.artifact("resformer_fig14"))
+    names = {"importance.token_importance", "norms.value", "norms.hidden"}
+    assert len(drawn) == 4 and all(found == names for found in drawn.values())
+    for run in reference.runs():
+        assert set(read_json(reference.folder / f"{run}.json").get("arrays", ())) == drawn.get(run, set())
+    assert project.arrays_of(project.artifact("resformer_fig13")) == {}
+    assert reference.array(next(iter(drawn)), "norms.value_packed") is None
+
+
+def test_binned_arrays_of_the_papers_length_are_small_and_keep_the_means_of_their_bins():
+    array = np.random.default_rng(1).lognormal(size=(24, 2048)).astype("<f4")
+    array[3, 1000] = np.nan
+    small = binned(array)
+    assert len(json.dumps(small)) < 24_000
+    again = unbinned(small)
+    assert again.shape == array.shape
+    for a, b in itertools.pairwise(small["borders"]):
+        np.testing.assert_allclose(again[:, a:b].mean(1), array[:, a:b].mean(1, dtype="f8"), rtol=5e-4)
+    assert np.isnan(again[3, 1000]) and np.isfinite(np.delete(again, 3, axis=0)).all()
+
+
+def test_arrays_that_come_later_are_added_and_contradicting_ones_refused(attention, tmp_path):
+    project, results, _ = attention
+    run = next(iter(project.arrays_of(project.artifact("resformer_fig14"))))
+    collect(project, results, tmp_path)
+    path = tmp_path / f"{run}.json"
+    content = read_json(path)
+    gone = content["arrays"].pop("norms.value")
+    write_json(path, content)
+    assert collect(project, results, tmp_path)["grown"] == [run]
+    assert read_json(path)["arrays"]["norms.value"] == gone
+    content = read_json(path)
+    content["arrays"]["norms.value"]["values"][0][0] = 77.0
+    write_json(path, content)
+    with pytest.raises(UserError, match=f"{run}.json: arrays of this run differ"):
+        collect(project, results, tmp_path)
 
 
 def test_collecting_twice_changes_nothing(tmp_path):

@@ -49,7 +49,7 @@ def compare(project: Project, results: Results, targets: Iterable[str] | None = 
         papers[paper] = {
             "title": folder.title,
             "arxiv": folder.arxiv,
-            "notes": scale_notes(project, paper),
+            "notes": scale_notes(project, results, paper),
             "tables": {grid.artifact.id: _table(project, results, grid) for grid in grids},
             "figures": {
                 artifact.id: _figure(project, results, artifact)

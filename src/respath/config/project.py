@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from respath.analysis.catalogue import CATALOGUE
 from respath.config import paper as documents
 from respath.config.documents import Collector, check, load_dials, load_yaml
 from respath.config.metrics import unknown_run_metric
@@ -264,6 +265,15 @@ class Project:
                             self.parse_ref(f"{paper}/{run_set.size}/{variant}")
                         except UserError as error:
                             where = f"scales/{scale.id}.yaml: papers.{paper}.paired"
+                            collect.lines += [f"{where}: {line}" for line in error.lines]
+                for name, one in changes.measured.items():
+                    where = f"scales/{scale.id}.yaml: papers.{paper}.measured.{name}"
+                    if problem := self.unknown_metric(paper, one.metric):
+                        collect.lines.append(f"{where}: metric {problem}")
+                    for request in (one.run, self.request(one.run, one.minus or documents.RunRequest())):
+                        try:
+                            self.parse_ref(f"{paper}/{request.size}/{request.variant}")
+                        except UserError as error:
                             collect.lines += [f"{where}: {line}" for line in error.lines]
                 artifacts = [*folder.tables, *folder.figures]
                 for name in changes.first:
@@ -645,6 +655,15 @@ class Project:
         wanted: dict[str, set[str]] = {}
         for metric, run in self._runs_behind(artifact, ("analysis.",)):
             wanted.setdefault(run.id, set()).add(metric.split(".")[1])
+        return wanted
+
+    def arrays_of(self, artifact: Artifact) -> dict[str, set[str]]:
+        """Which arrays over token positions of which trained runs an artifact reads: run id -> ``<module>.<array>``."""
+        wanted: dict[str, set[str]] = {}
+        for metric, run in self._runs_behind(artifact, ("analysis.",)):
+            _, module, name = metric.split(".", 2)
+            if name in CATALOGUE[module].arrays:
+                wanted.setdefault(run.id, set()).add(f"{module}.{name}")
         return wanted
 
     def untrained_of(self, artifact: Artifact) -> dict[str, tuple[Run, set[str]]]:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from respath.comparison.results import Results
 from respath.config.project import Project, Run
 from respath.errors import UserError
 from respath.files import read_json, write_text
+from respath.reporting.panels.layers import position_bins
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SCHEMA = 1
 #: Points of a bundled curve at most, digits of its numbers and of analyses, and bytes of a bundle at most.
-POINTS, DIGITS, LARGEST = 256, 6, 30_000
-#: The results of a run, by their name in a bundle.
-PARTS = ("train", "loss", "lm", "analysis")
+POINTS, DIGITS, LARGEST = 256, 6, 200_000
+#: Digits of arrays over token positions: colours of a heat map show no more.
+ARRAY_DIGITS = 4
+#: The results of a run, by their name in a bundle. ``arrays`` stands only in bundles of runs whose arrays a figure draws.
+PARTS = ("train", "loss", "lm", "analysis", "arrays")
 #: What a bundle keeps of a training's provenance: machine, commit and versions, nothing of anybody's folders or network.
 _PROVENANCE = (
     "commit",
@@ -35,17 +42,17 @@ _PROVENANCE = (
     "micro_batch",
     "precision",
     "compile",
+    "imported",
 )
 
 
-def rounded(value: Any) -> Any:
-    """Floats of nested lists and mappings to DIGITS significant digits."""
+def rounded(value: Any, digits: int = DIGITS) -> Any:
+    """Floats of nested lists and mappings to so many significant digits."""
     if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}")
-    "imported",
+        return float(f"{value:.{digits}g}")
     if isinstance(value, Mapping):
-        return {key: rounded(item) for key, item in value.items()}
-    return [rounded(item) for item in value] if isinstance(value, list) else value
+        return {key: rounded(item, digits) for key, item in value.items()}
+    return [rounded(item, digits) for item in value] if isinstance(value, list) else value
 
 
 def thinned(curve: Mapping[str, list]) -> dict[str, list]:
@@ -67,8 +74,30 @@ def restored(train: Mapping[str, Any]) -> dict[str, Any]:
     return {**train, "curve": {**curve, "tokens": [step * per_step for step in curve["step"]]}}
 
 
-def bundle(results: Results, run: Run) -> dict[str, Any] | None:
-    """The bundle of a run; None while it has not ended or, when it finished, has not been evaluated."""
+def binned(array: np.ndarray) -> dict[str, Any]:
+    """An array (layers, positions) as figures draw it: means over bins of positions, and the borders of the bins.
+
+    To ARRAY_DIGITS significant digits; a bin with a value that is not finite is null. ``unbinned`` is what readers get back.
+    """
+    borders = position_bins(array.shape[1])
+    means = [[float(row[a:b].astype("<f8").mean()) for a, b in itertools.pairwise(borders)] for row in array]
+    values = [[mean if math.isfinite(mean) else None for mean in row] for row in means]
+    return {"borders": borders, "values": rounded(values, ARRAY_DIGITS)}
+
+
+def unbinned(kept: Mapping[str, Any]) -> np.ndarray:
+    """The array (layers, positions) of ``binned``: each position has its bin's mean, so that bins have it again."""
+    import numpy as np
+
+    values = np.array([[math.nan if v is None else v for v in row] for row in kept["values"]], dtype="<f8")
+    return np.repeat(values, np.diff(kept["borders"]), axis=1)
+
+
+def bundle(results: Results, run: Run, arrays: Collection[str] = ()) -> dict[str, Any] | None:
+    """The bundle of a run; None while it has not ended or, when it finished, has not been evaluated.
+
+    ``arrays``: names (``<module>.<array>``) of those that are kept.
+    """
     train, loss = results.train(run.id), results.loss(run.id)
     if train is None or (loss is None and train["status"] == "finished"):
         return None
@@ -104,11 +133,17 @@ def bundle(results: Results, run: Run) -> dict[str, Any] | None:
         "loss": loss,
         "lm": results.lm(run.id),
         "analysis": _without_arrays(results.analysis(run.id)),
+        **_arrays(results, run, arrays),
     }
 
 
+def _arrays(results: Results, run: Run, names: Collection[str]) -> dict[str, Any]:
+    found = {name: array for name in sorted(names) if (array := results.array(run.id, name)) is not None}
+    return {"arrays": {name: binned(array) for name, array in found.items()}} if found else {}
+
+
 def _without_arrays(analysis: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Scalars and series; arrays over token positions are too large to keep."""
+    """Scalars and series; arrays over token positions are a part of their own, and only where a figure draws them."""
     if analysis is None:
         return None
     modules = {
@@ -138,7 +173,8 @@ def _compact(value: Any) -> str:
 
 
 def summary(project: Project, results: Results) -> dict[str, Any]:
-    """What tables need beside runs: measured KV caches, and the token store's counts and origin."""
+    """What tables and figures need beside trained runs: measured KV caches, the token store's counts and origin, and analyses
+    of models before training."""
     manifests = {}
     for paper in project.folders:
         manifest = results.manifest(paper)
@@ -165,6 +201,12 @@ def summary(project: Project, results: Results) -> dict[str, Any]:
         "scale": project.scale.id,
         "manifests": manifests,
         "kv": kv,
+        "untrained": {
+            run.id: _without_arrays(found)
+            for artifact in project.artifacts()
+            for run, _ in project.untrained_of(artifact).values()
+            if (found := results.untrained(run.id)) is not None
+        },
     }
 
 
@@ -178,14 +220,15 @@ def collect(project: Project, results: Results, folder: Path, replace: bool = Fa
     texts: dict[Path, str] = {}
     done: dict[str, list[str]] = {"written": [], "grown": [], "same": []}
     problems: list[str] = []
+    arrays = _drawn_arrays(project)
     for run in project.all_runs().values():
-        content = bundle(results, run)
+        content = bundle(results, run, arrays.get(run.id, ()))
         if content is None:
             continue
         path = folder / f"{run.id}.json"
         old = read_json(path) if path.exists() else None
         if old is not None:
-            content |= {part: old.get(part) for part in PARTS if content[part] is None}
+            content |= {part: old[part] for part in PARTS if content.get(part) is None and part in old}
         if old == json.loads(_compact(content)):
             done["same"].append(run.id)
             continue
@@ -206,7 +249,7 @@ def collect(project: Project, results: Results, folder: Path, replace: bool = Fa
     if path.exists():
         # A part that this machine has not made stays as it is.
         old = read_json(path)
-        whole |= {key: {**old.get(key, {}), **whole[key]} for key in ("manifests", "kv")}
+        whole |= {key: {**old.get(key, {}), **whole[key]} for key in ("manifests", "kv", "untrained")}
     texts[path] = text_of(whole)
     for path, text in texts.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -214,16 +257,25 @@ def collect(project: Project, results: Results, folder: Path, replace: bool = Fa
     return done
 
 
+def _drawn_arrays(project: Project) -> dict[str, set[str]]:
+    """Run id -> arrays that figures draw of it."""
+    wanted: dict[str, set[str]] = {}
+    for artifact in project.artifacts():
+        for run, names in project.arrays_of(artifact).items():
+            wanted.setdefault(run, set()).update(names)
+    return wanted
+
+
 def _contradicted(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Parts that both have and that differ. An analysis that has more modules than before has only grown."""
+    """Parts that both have and that differ. An analysis that has more modules, or arrays, than before has only grown."""
     changed = []
     for part in PARTS:
-        before, after = old.get(part), json.loads(_compact(new[part]))
+        before, after = old.get(part), json.loads(_compact(new.get(part)))
         if before is None or before == after:
             continue
-        if part == "analysis" and all(
-            after.get("modules", {}).get(name) == module for name, module in before.get("modules", {}).items()
-        ):
-            continue
+        if part in ("analysis", "arrays"):
+            entries, now = (x if part == "arrays" else x.get("modules", {}) for x in (before, after))
+            if all(now.get(name) == entry for name, entry in entries.items()):
+                continue
         changed.append(part)
     return changed

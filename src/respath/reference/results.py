@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from respath.accounting import account
 from respath.comparison.results import SCHEMA, Results
 from respath.config.project import Project
 from respath.errors import UserError
 from respath.files import read_json
-from respath.reference.bundle import restored
+from respath.reference.bundle import restored, unbinned
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: Kind of a result file -> its name in a bundle.
 _PART = {"train": "train", "loss": "loss", "lm_eval": "lm", "analysis": "analysis"}
@@ -25,7 +28,8 @@ def reference_folder(project: Project) -> Path:
 class ReferenceResults(Results):
     """Bundles of one folder. Accounts are computed anew: they are closed forms of the papers' own files.
 
-    Arrays over token positions are not kept, nor analyses of models before training or from elsewhere.
+    Arrays over token positions are kept where figures draw them, as the means of the bins that are drawn; checkpoints from
+    elsewhere are not.
     """
 
     def __init__(self, project: Project, folder: str | Path | None = None):
@@ -65,9 +69,12 @@ class ReferenceResults(Results):
         return self._opened(path, "reference_summary") if path.exists() else {"manifests": {}, "kv": {}}
 
     def _file(self, kind: str, *parts: str, run: str | None = None) -> dict[str, Any] | None:
+        if parts[-1] == "untrained.json":
+            return self._summary.get("untrained", {}).get(run)
         if kind in _PART:
-            # Before training, and from elsewhere: not kept.
-            content = self._bundle(run) if run and parts[-1] != "untrained.json" else None
+            content = (
+                self._bundle(run) if run else None
+            )  # without a run: a checkpoint from elsewhere, not kept
             return (content or {}).get(_PART[kind])
         if kind == "kv":
             return self._summary["kv"].get(Path(parts[-1]).stem)
@@ -81,9 +88,10 @@ class ReferenceResults(Results):
         """Where they are."""
         return self.path("summary.json")
 
-    def array(self, run: str, path: str) -> None:
-        """Arrays are not kept."""
-        return
+    def array(self, run: str, path: str) -> np.ndarray | None:
+        """An array of a run's analyses, each position with the mean of its bin; None where it is not kept."""
+        kept = ((self._bundle(run) or {}).get("arrays") or {}).get(path)
+        return unbinned(kept) if kept else None
 
     def account(self, paper: str, size: str, variant: str, scale: str = "paper") -> dict[str, Any] | None:
         """Parameters, FLOPs and KV bytes of (size, variant), from the papers' files."""

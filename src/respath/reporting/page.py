@@ -234,7 +234,7 @@ def page(project: Project, results: Results, paper_id: str, folder: Path) -> str
         decisions=decision_context(project, paper_id),
         provenance=whole,
         footer=footer_lines(whole),
-        notes=scale_notes(project, paper_id),
+        notes=scale_notes(project, results, paper_id),
         noise=noise_context(noise(project, grids.values())),
         not_run=not_run_text(not_run),
         runs=_run_rows(results, runs.values(), {one["run"]: duration(one["seconds"]) for one in not_run}),

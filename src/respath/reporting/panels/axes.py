@@ -432,7 +432,7 @@ def tokens(axes: Axes, panel: Drawn, look: Looks) -> None:
 
 
 def sizes(axes: Axes, panel: Drawn, look: Looks) -> None:
-    """Marks at the models, the fits through them, and an arrow between sizes of equal loss."""
+    """Marks at the models, the fits through them, and an arrow between sizes of equal loss; room for every size."""
     for fit in panel.of("fit"):
         x, y, _ = _columns(fit.marks)
         if fit.id.endswith(".equal-loss"):
@@ -448,8 +448,12 @@ def sizes(axes: Axes, panel: Drawn, look: Looks) -> None:
         axes.plot(x, y, **(style | ({"linestyle": "none"} if fitted else {})), zorder=3)
         if errors is not None:
             axes.errorbar(x, y, yerr=errors, fmt="none", ecolor=style["color"], elinewidth=0.9)
-    log_ticks(axes, [mark.x for line in panel.of("ours") for mark in line.marks], short_count, gap=0.16)
-    axes.margins(x=0.1)
+    drawn = [mark.x for line in panel.of("ours") for mark in line.marks]
+    log_ticks(axes, panel.x_points or drawn, short_count, gap=0.16)
+    ends = (*panel.x_points, *drawn)
+    room = (max(ends) / min(ends)) ** 0.1
+    if max(ends) > _NARROWEST * min(ends):
+        axes.set_xlim(min(ends) / room, max(ends) * room)
     _name(axes, panel)
 
 
@@ -484,11 +488,7 @@ def matrix(axes: Axes, panel: Drawn, look: Looks) -> None:
 
 
 #: Where lines of text may stand, as (horizontal, vertical), the first without data being taken.
-_PLACES = (
-    *((across, along) for along in ("top", "bottom") for across in ("right", "left", "center")),
-    ("right", "center"),
-    ("left", "center"),
-)
+_PLACES = tuple((across, along) for along in ("top", "bottom") for across in ("right", "left", "center"))
 _EDGE = {"left": 0.03, "right": 0.97, "bottom": 0.04, "top": 0.96, "center": 0.5}
 
 

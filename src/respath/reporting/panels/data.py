@@ -98,6 +98,8 @@ class Drawn:
     texts: tuple[str, ...] = ()
     savings: tuple[Saving, ...] = ()
     """Savings at equal loss, told or not: the CSV has all of them."""
+    x_points: tuple[float, ...] = ()
+    """Where the x axis has room and ticks, drawn or not; none: where marks are."""
     x_label: str = ""
     empty: str = "no finished run"
     """What an empty panel says."""

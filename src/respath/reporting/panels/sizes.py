@@ -54,6 +54,7 @@ def sizes(reader: Reader, letter: str, panel: Sizes) -> Drawn:
         (*lines.values(), *printed_lines, *fits),
         savings=tuple(savings),
         texts=texts,
+        x_points=tuple(float(c) for size in panel.sizes if (c := _parameters(reader, size, panel.baseline))),
     )
 
 
