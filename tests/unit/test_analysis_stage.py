@@ -244,8 +244,13 @@ def test_every_module_has_its_ratios_of_its_own_scalars():
 # --- checkpoints from elsewhere ---------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module", params=["llama", "gpt2"])
+def backbone(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def exported(trained, tmp_path_factory):
+def exported(backbone, trained, tmp_path_factory):
     """(folder in Hugging Face's form, the same run's train.json and checkpoints) of a plain Transformer."""
     from respath.config.model import ModelSpec, identity
     from respath.model import build_model
@@ -254,9 +259,13 @@ def exported(trained, tmp_path_factory):
     from tests.unit.noise import with_noise
 
     folder = tmp_path_factory.mktemp("exported")
-    spec = ModelSpec(vocab_size=300, layers=3, width=32, heads=4, kv_heads=2, ffn_width=64)
+    own = {
+        "llama": {"kv_heads": 2},
+        "gpt2": {"backbone": "gpt2", "kv_heads": 4, "max_positions": 2 * CONTEXT},
+    }[backbone]
+    spec = ModelSpec(vocab_size=300, layers=3, width=32, heads=4, ffn_width=64, **own)
     model = with_noise(build_model(spec, seed=7), 0.1).eval()
-    export(model, folder / "llama", context=CONTEXT)
+    export(model, folder / backbone, context=CONTEXT)
     weights = folder / "checkpoints" / "final" / "model.safetensors"
     weights.parent.mkdir(parents=True)
     save_tensors_atomically(weights, model.state_dict())
@@ -269,14 +278,14 @@ def exported(trained, tmp_path_factory):
     return folder
 
 
-def test_an_exported_transformer_has_the_numbers_of_our_own(trained, exported, tmp_path):
+def test_an_exported_transformer_has_the_numbers_of_our_own(backbone, trained, exported, tmp_path):
     pytest.importorskip("transformers")
     ours = (exported / "train.json", trained[1], exported / "checkpoints", None)
     assert main(options(ours, tmp_path / "ours.json", "importance,similarity")) == 0
-    theirs = {"train": None, "checkpoints": None, "hf": exported / "llama", "context": CONTEXT}
+    theirs = {"train": None, "checkpoints": None, "hf": exported / backbone, "context": CONTEXT}
     assert main(options(trained, tmp_path / "theirs.json", "importance,similarity", **theirs)) == 0
     ours, theirs = (read_json(tmp_path / f"{name}.json") for name in ("ours", "theirs"))
-    assert theirs["input"] == ours["input"] and theirs["run"].startswith("llama-")
+    assert theirs["input"] == ours["input"] and theirs["run"].startswith(f"{backbone}-")
     for module in ("importance", "similarity"):
         for kind in ("scalars", "series"):
             for name, expected in ours["modules"][module][kind].items():
@@ -312,22 +321,24 @@ def test_any_llama_folder_is_analysed_with_its_own_tokenizer(trained, tmp_path):
     assert len(entropies) == 2 and all(0 < nats < np.log(16) for nats in entropies)
 
 
-def test_a_folder_that_cannot_or_must_not_be_read_is_refused(trained, exported, tmp_path, capsys):
+def test_a_folder_that_cannot_or_must_not_be_read_is_refused(backbone, trained, exported, tmp_path, capsys):
     pytest.importorskip("transformers")
 
-    def said(folder, modules="importance"):
-        theirs = {"train": None, "checkpoints": None, "hf": folder, "context": CONTEXT}
+    def said(folder, modules="importance", context=CONTEXT):
+        theirs = {"train": None, "checkpoints": None, "hf": folder, "context": context}
         return refused(capsys, options(trained, tmp_path / "x.json", modules, **theirs))
 
     assert "no config.json" in said(tmp_path)
     write_json(tmp_path / "pickled" / "config.json", {"model_type": "llama"})
     (tmp_path / "pickled" / "pytorch_model.bin").write_bytes(b"")
     assert "they can run code" in said(tmp_path / "pickled")
-    config = read_json(exported / "llama" / "config.json")
+    config = read_json(exported / backbone / "config.json")
     write_json(tmp_path / "code" / "config.json", {**config, "auto_map": {"AutoModelForCausalLM": "x.Y"}})
     (tmp_path / "code" / "model.safetensors").write_bytes(b"")
     assert "is not run here" in said(tmp_path / "code")
     write_json(tmp_path / "damaged" / "config.json", config)
     (tmp_path / "damaged" / "model.safetensors").write_bytes(b"no tensors")
     assert "transformers cannot read it" in said(tmp_path / "damaged")
-    assert "pca cannot be made of a --hf folder" in said(exported / "llama", "pca,importance")
+    assert "pca cannot be made of a --hf folder" in said(exported / backbone, "pca,importance")
+    if backbone == "gpt2":  # its positions are learned, and end
+        assert "reads 64 tokens at most, and sequences of 65" in said(exported / backbone, context=65)

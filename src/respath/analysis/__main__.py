@@ -19,7 +19,7 @@ modules: {", ".join(CATALOGUE)}
 one of three models:
   --train TRAIN_JSON --checkpoints DIR   a finished run, with its final weights
   --untrained --spec JSON|@FILE          the weights that a run starts from
-  --hf DIR --context T                   a Llama-like checkpoint folder in Hugging Face's form (similarity, importance)
+  --hf DIR --context T                   a Llama-like or GPT-2 folder in Hugging Face's form (similarity, importance)
 """
 
 

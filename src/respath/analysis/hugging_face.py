@@ -1,7 +1,7 @@
-"""Token importance and similarities of any Llama-like checkpoint folder in Hugging Face's form (ResFormer Figure 12, right).
+"""Token importance and similarities of a Llama-like or GPT-2 checkpoint folder in Hugging Face's form (ResFormer Figure 12, right).
 
-The folder's own modules are listened to through forward hooks: decoder layers for states, ``v_proj`` for values, and
-``self_attn`` for probabilities, which only transformers' eager attention returns; each layer's are summed and dropped at
+The folder's own modules are listened to through forward hooks: decoder layers for states, projections for values, and
+attention for probabilities, which only transformers' eager attention returns; each layer's are summed and dropped at
 once. Weights are read from safetensors, and code that comes with a folder is never run.
 Source: ResFormer (arXiv 2410.17897), Appendix A.1; the authors' script does the same with ``output_attentions``.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,34 @@ from respath.files import content_hash, read_json, sha256_file
 #: Modules that need nothing but states and probabilities.
 MODULES = ("similarity", "importance")
 TOKENIZER = "tokenizer.json"
+
+
+class Built(NamedTuple):
+    """Where a family of models keeps its parts."""
+
+    decoder: str
+    layers: str
+    attention: str
+    projection: str
+    """What makes values: its whole output, or the last third of what it makes together with queries and keys."""
+    joined: bool
+
+
+#: Llama, Mistral, Qwen, Gemma and their like; GPT-2.
+FAMILIES = (
+    Built("model", "layers", "self_attn", "v_proj", joined=False),
+    Built("transformer", "h", "attn", "c_attn", joined=True),
+)
+
+
+def family_of(model: Any) -> Built | None:
+    """How a transformers model is built; None when it is like none of FAMILIES."""
+    for family in FAMILIES:
+        layers = getattr(getattr(model, family.decoder, None), family.layers, None)
+        attentions = [getattr(layer, family.attention, None) for layer in layers or ()]
+        if attentions and all(hasattr(attention, family.projection) for attention in attentions):
+            return family
+    return None
 
 
 def load(folder: Path, dtype: torch.dtype, device: str):
@@ -58,19 +86,17 @@ def load(folder: Path, dtype: torch.dtype, device: str):
         raise UserError(
             f"{folder}: transformers cannot read it: {' '.join(str(error).split())[:300]}"
         ) from None
-    layers = getattr(getattr(model, "model", None), "layers", None)
-    if not layers or not all(
-        hasattr(layer, "self_attn") and hasattr(layer.self_attn, "v_proj") for layer in layers
-    ):
+    if family_of(model) is None:
         raise UserError(
-            f"{folder}: model_type {config.get('model_type')!r} is not built like Llama; cannot be analysed"
+            f"{folder}: model_type {config.get('model_type')!r} is built neither like Llama nor like GPT-2; cannot be analysed"
         )
     return model.eval().to(device)
 
 
 def trace(model: Any, ids: Tensor, attention: bool = True) -> Trace:
     """As ``respath.analysis.trace.trace``, of a transformers model. Values are not mixed: before and after are the same."""
-    found = Trace()
+    found, family = Trace(), family_of(model)
+    decoder = getattr(model, family.decoder)
 
     def entered(module, arguments, keywords):
         found.hidden.append(arguments[0] if arguments else keywords["hidden_states"])
@@ -79,25 +105,26 @@ def trace(model: Any, ids: Tensor, attention: bool = True) -> Trace:
         found.hidden.append(result[0] if isinstance(result, tuple) else result)
 
     def projected(module, arguments, value):
-        found.own.append(value)
+        found.own.append(value.chunk(3, dim=-1)[-1] if family.joined else value)
 
     def attended(module, arguments, result):
         # (batch, heads, queries, keys) -> what each key receives.
         found.attention.append(result[1].sum((1, 2), dtype=torch.float64) / result[1].shape[1])
 
     with contextlib.ExitStack() as stack, torch.inference_mode():
-        layers = model.model.layers
+        layers = getattr(decoder, family.layers)
         hooks = [layers[0].register_forward_pre_hook(entered, with_kwargs=True)]
         for layer in layers:
+            module = getattr(layer, family.attention)
             hooks += [
                 layer.register_forward_hook(left),
-                layer.self_attn.v_proj.register_forward_hook(projected),
+                getattr(module, family.projection).register_forward_hook(projected),
             ]
             if attention:
-                hooks.append(layer.self_attn.register_forward_hook(attended))
+                hooks.append(module.register_forward_hook(attended))
         for hook in hooks:
             stack.callback(hook.remove)
-        model.model(input_ids=ids, use_cache=False)
+        decoder(input_ids=ids, use_cache=False)
     found.values = list(found.own)
     return found
 
@@ -148,6 +175,13 @@ def analyse_folder(
             f"--modules: {', '.join(refused)} cannot be made of a --hf folder; choose from {', '.join(MODULES)}"
         )
     model = load(folder, dtype, device)
+    longest = getattr(model.config, "max_position_embeddings", None) or context
+    # Learned positions end there; rotations go on, only less well trained.
+    if family_of(model).joined and longest < context:
+        raise UserError(
+            f"{folder}: reads {longest:,} tokens at most, and sequences of {context:,} are analysed; name a checkpoint that reads "
+            "longer ones"
+        )
     inputs = inputs_for(folder, manifest, context, sequences)
     largest, vocabulary = (
         max(int(rows.max()) for rows in inputs.starts.values() if rows.size),
@@ -158,8 +192,10 @@ def analyse_folder(
             f"{folder}: has {vocabulary} tokens and no {TOKENIZER}, and the store's ids go up to {largest}; put its "
             f"{TOKENIZER} beside the weights"
         )
+    family = family_of(model)
+    layers = len(getattr(getattr(model, family.decoder), family.layers))
     found = analyse_traced(
-        lambda ids, attention: trace(model, ids, attention), len(model.model.layers), inputs, modules, device
+        lambda ids, attention: trace(model, ids, attention), layers, inputs, modules, device
     )
     weights = [sha256_file(path) for path in sorted(folder.glob("*.safetensors"))]
     more = {
