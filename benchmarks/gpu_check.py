@@ -286,11 +286,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Entry point."""
     options = parser().parse_args(arguments)
     options.seconds = options.seconds or SECONDS[options.small]
-    if options.device == "cpu" and not options.small:
-        raise UserError("--device cpu: the papers' shapes take hours on a CPU; add --small")
     if options.part == "device":
         write_json(options.out, describe(options.device))
         return OK
+    if options.device == "cpu" and not options.small:
+        raise UserError("--device cpu: the papers' shapes take hours on a CPU; add --small")
     if options.part:
         part = Part(options.device, options.small, options.seconds, options.out)
         run_part(part, options.part)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -78,16 +78,17 @@ def random_ids(spec: ModelSpec, batch: int, context: int, device: str) -> torch.
 # --- the paper's models ---------------------------------------------------------------------------------------------
 
 
-def chosen_batch(part: Part, spec: ModelSpec, context: int) -> tuple[int, list[dict[str, int]]]:
-    """Sequences per step: doubled from one while the next step should fit; and what each try took.
+def chosen_batch(
+    part: Part, step: Callable[[torch.Tensor], float], spec: ModelSpec, context: int, free: int
+) -> tuple[int, list[dict[str, int]]]:
+    """Sequences per step: doubled from one while the next step should fit into ``free`` bytes; and what each try took.
 
     Activations grow with the sequences, weights and moments do not: twice the batch is expected to take twice of what
-    a step takes beyond them.
+    a step takes beyond them. Raises OutOfMemoryError when one sequence is too much.
     """
     if not part.cuda:
         return 2, []
-    free, _ = torch.cuda.mem_get_info()
-    step, batch, tried = own_step(spec, "bf16", False, part.device), 1, []
+    batch, tried = 1, []
     # The first step makes the optimizer's moments, which stay.
     step(random_ids(spec, batch, context, part.device))
     while True:
@@ -97,8 +98,10 @@ def chosen_batch(part: Part, spec: ModelSpec, context: int) -> tuple[int, list[d
         try:
             step(ids)
         except torch.OutOfMemoryError:
-            tried.append({"sequences": batch, "peak_bytes": 0})
-            return max(1, batch // 2), tried
+            if batch == 1:
+                raise
+            part.free()
+            return batch // 2, tried
         peak = part.peak()
         tried.append({"sequences": batch, "peak_bytes": peak})
         if 2 * batch > MOST_SEQUENCES or resident + 2 * (peak - resident) > FULL * free or part.left < 5:
@@ -134,32 +137,51 @@ def product_name(part: Part) -> str | None:
     return torch.cuda.get_device_name() if part.cuda else None
 
 
-def measure_model(part: Part, name: dict, spec: ModelSpec, context: int, batch: int, **more) -> None:
-    """One row: a model's step, eager or compiled, with so many sequences; ``more`` goes into it."""
-    ids, compiled = random_ids(spec, batch, context, part.device), name["mode"] == "compiled"
-    row = {**name, **more, "sequences": batch, "context": context}
-    first_loss = None
-    if compiled:
-        first_loss = own_step(spec, "bf16", False, part.device)(ids)
-        part.free()
-        torch.compiler.reset()
-    begun = time.monotonic()
-    step = own_step(spec, "bf16", compiled, part.device)
-    row["build_seconds"] = time.monotonic() - begun
-    held: list[float] = []
-    first, _ = timed(lambda: held.append(step(ids)), part.device)
-    # The second step still settles: memory, and the algorithms of products.
+def steady(part: Part, step: Callable[[torch.Tensor], float], spec: ModelSpec, ids: torch.Tensor) -> dict:
+    """Columns of a step that has been taken before."""
+    # One more to settle: memory, and the algorithms of products.
     step(ids)
     part.watch_memory()
     taken = step_seconds(part, step, ids)
-    seconds = statistics.median(taken)
-    row |= speed(spec, context, batch, seconds, product_name(part))
-    row |= {"repetitions": len(taken), "peak_bytes": part.peak()}
-    if compiled:
-        row["compile_seconds"] = first - seconds
-        row["loss_difference"] = abs(held[0] - first_loss)
-        row["ok"] = row["loss_difference"] <= LOSS_LIMIT
-    part.row(**row)
+    batch, context = ids.shape[0], ids.shape[1] - 1
+    return {
+        "sequences": batch,
+        "context": context,
+        **speed(spec, context, batch, statistics.median(taken), product_name(part)),
+        "repetitions": len(taken),
+        "peak_bytes": part.peak(),
+    }
+
+
+def measure_eager(part: Part, name: dict, spec: ModelSpec, context: int) -> int:
+    """One row: a model's step, with as many sequences as fit; returns how many."""
+    free = torch.cuda.mem_get_info()[0] if part.cuda else 0
+    begun = time.monotonic()
+    step = own_step(spec, "bf16", False, part.device)
+    built = time.monotonic() - begun
+    batch, tried = chosen_batch(part, step, spec, context, free)
+    ids = random_ids(spec, batch, context, part.device)
+    part.row(**name, **steady(part, step, spec, ids), build_seconds=built, tried=tried)
+    return batch
+
+
+def measure_compiled(part: Part, name: dict, spec: ModelSpec, context: int, batch: int) -> None:
+    """One row: a compiled step, the seconds to compile it, and whether it starts from the eager step's loss."""
+    ids, losses = random_ids(spec, batch, context, part.device), []
+    losses.append(own_step(spec, "bf16", False, part.device)(ids))
+    part.free()
+    torch.compiler.reset()
+    step = own_step(spec, "bf16", True, part.device)
+    first, _ = timed(lambda: losses.append(step(ids)), part.device)
+    row = steady(part, step, spec, ids)
+    difference = abs(losses[1] - losses[0])
+    part.row(
+        **name,
+        **row,
+        compile_seconds=first - row["seconds"],
+        loss_difference=difference,
+        ok=difference <= LOSS_LIMIT,
+    )
 
 
 def run_models(part: Part) -> None:
@@ -172,18 +194,10 @@ def run_models(part: Part) -> None:
         spec, name = project.model_of("resformer", size, variant, scale), {"model": ref, "mode": "eager"}
         if not part.affords(f"{ref}, eager", 2 if part.small else 5):
             continue
-        found = part.attempt(name, lambda spec=spec: chosen_batch(part, spec, context))
+        batch = part.attempt(name, lambda name=name, spec=spec: measure_eager(part, name, spec, context))
         part.free()
-        if found is None:
-            continue
-        batches[ref], tried = found
-        part.attempt(
-            name,
-            lambda name=name, spec=spec, batch=found[0], tried=tried: measure_model(
-                part, name, spec, context, batch, tried=tried
-            ),
-        )
-        part.free()
+        if batch is not None:
+            batches[ref] = batch
     if not part.cuda:
         part.skip("compiled steps", "torch.compile is measured on a GPU only (the tests compile on a CPU)")
         return
@@ -192,13 +206,15 @@ def run_models(part: Part) -> None:
         ref = f"resformer/{size}/{variant}"
         spec, name = project.model_of("resformer", size, variant, scale), {"model": ref, "mode": "compiled"}
         # Compiling takes time in proportion to the layers.
-        expected = spent * spec.layers / layers if layers else 20
+        expected = spent * spec.layers / layers if layers else 40
         if ref not in batches or not part.affords(f"{ref}, compiled", expected):
             continue
         before = part.left
         part.attempt(
             name,
-            lambda name=name, spec=spec, batch=batches[ref]: measure_model(part, name, spec, context, batch),
+            lambda name=name, spec=spec, batch=batches[ref]: measure_compiled(
+                part, name, spec, context, batch
+            ),
         )
         layers, spent = spec.layers, before - part.left
         part.free()
