@@ -301,7 +301,9 @@ def plan(
     ] = None,
     as_json: Json = False,
     scale: Scale = None,
-    gpu: Annotated[str | None, typer.Option(help="a100, h100, h100-pcie, h200, b200, ... or cpu (one core).")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="a100, h100, h100-pcie, h200, b200, ... or cpu (one core).")
+    ] = None,
     mfu: Annotated[
         float | None, typer.Option(help="Share of the peak that training reaches (default 0.4).")
     ] = None,
