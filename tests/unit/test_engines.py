@@ -6,18 +6,22 @@ millionth; with weights rounded to bf16 a millionth can decide a rounding, and t
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import signal
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from respath.errors import RETRY, WRONG_USE
+from respath.model import build_model
 from respath.training.launch import joint_exit_code
 from respath.training.lease import LEASE_HELD
-from respath.training.objective import LossScale
+from respath.training.objective import GradientStep, LossScale, make_objective
 from respath.training.planning import Plan
+from respath.training.world import World
 from tests.unit.corpus import tiny_tokens
 from tests.unit.training_runs import MUON, Run, start_ranks, tiny_spec
 from tests.unit.two_ranks import has_deepspeed
@@ -204,6 +208,52 @@ def test_zero_under_a_loss_scale_is_zero_without_one(single, tmp_path, monkeypat
     assert losses(run) == pytest.approx(losses(single["fp32"]), abs=TOLERANCE["fp32"])
     state = json.loads((run.checkpoints / "step-00000020" / "state.json").read_text())
     assert state["loss_scale"] == {"value": LossScale.FIRST, "good_steps": 20}
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """Compilation as far as traced graphs of the forward and the backward pass, which is where engines could be in the way; what
+    inductor makes of such graphs is tested without engines. Yields the compiler's counters."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    yield torch._dynamo.utils.counters
+    torch._dynamo.reset()
+
+
+@pytest.mark.slow
+@needs_deepspeed
+@pytest.mark.parametrize("name", ["fp32", "bf16"])
+def test_compiled_steps_under_zero_are_one_graph_and_follow_the_eager_curve(
+    single, tmp_path, monkeypatch, traced, name
+):
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    run = Run(tmp_path, single[name].spec, single[name].manifest)
+    assert run.here(**ZERO, micro_batch=4, compile="on", checkpoint_steps=20) == 0
+    assert run.result["provenance"]["compile"] == {"used": True, "reason": "as asked"}
+    assert traced["stats"]["unique_graphs"] == 1 and not traced["graph_break"]
+    assert losses(run) == pytest.approx(losses(single[name]), abs=TOLERANCE[name])
+
+
+@pytest.mark.slow
+def test_compiled_gradients_under_ddp_are_one_graph_and_the_eager_ones(tokens, traced):
+    """One process in a group of its own that is told it is one of two: all that DDP wraps and counts is in place."""
+    spec = tiny_spec(tokens[1])
+    ids = torch.randint(512, (4, 32), generator=torch.Generator().manual_seed(3))
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        found = {}
+        for compiled in (False, True):
+            model = build_model(spec.model, seed=1)
+            step = GradientStep(make_objective(model, "fp32"), World(0, 2, torch.device("cpu")), 2, compiled)
+            assert isinstance(step.module, torch.nn.parallel.DistributedDataParallel)
+            loss = step(ids)
+            found[compiled] = (loss, [parameter.grad for parameter in model.parameters()])
+    finally:
+        dist.destroy_process_group()
+    assert traced["stats"]["unique_graphs"] == 1 and not traced["graph_break"]
+    torch.testing.assert_close(found[True], found[False], rtol=1e-4, atol=1e-6)
 
 
 # --- without several processes ---
