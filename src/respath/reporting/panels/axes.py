@@ -414,6 +414,7 @@ def crossing(axes: Axes, panel: Drawn, look: Looks) -> None:
         low, high = min(ends), max(ends)
         room = max(0.2 * (high - low), 0.1 * high)
         axes.set_ylim(max(0, low - room), high + room)
+        axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.margins(x=0.12)
     _name(axes, panel)

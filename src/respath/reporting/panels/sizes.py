@@ -41,7 +41,7 @@ def sizes(reader: Reader, letter: str, panel: Sizes) -> Drawn:
         request = reader.request(panel.run, RunRequest(variant=variant))
         lines[variant] = reader.line(request, sorted(marks, key=lambda mark: mark.x))
         printed_lines.append(reader.line(request, printed_marks, role="printed"))
-        fits += _fit(lines[variant])
+        fits += [] if unfit(reader.project.scale) else _fit(lines[variant])
     savings = [found for variant in panel.saving if (found := parameters_saved(reader, panel, variant))]
     for sentence in untold(savings):
         reader.remark(sentence)
