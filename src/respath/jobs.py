@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from respath.errors import UserError
@@ -18,6 +19,18 @@ def check_writable(folder: Path) -> None:
         raise UserError(
             f"{needed}: not writable for this user, and Snakemake keeps its state there; make it writable, or work in a clone of your own"
         )
+
+
+def check_named_checkpoints(folders: Mapping[str, str]) -> None:
+    """Raise UserError, for all of them at once, where ``hf_models`` names no checkpoint folder in Hugging Face's form."""
+    lines = [
+        f"config.yaml: hf_models.{name}: {folder} holds no config.json; name a checkpoint folder in Hugging Face's form, or take "
+        "the name out"
+        for name, folder in folders.items()
+        if not Path(folder, "config.json").is_file()
+    ]
+    if lines:
+        raise UserError(lines)
 
 
 def export_environment(root: Path) -> None:

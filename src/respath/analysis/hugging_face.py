@@ -64,8 +64,10 @@ def load(folder: Path, dtype: torch.dtype, device: str):
 
     try:
         from transformers import AutoModelForCausalLM
+        from transformers.utils.logging import disable_progress_bar
     except ImportError:
         raise UserError("--hf: needs the transformers package (pip install 'respath[test]')") from None
+    disable_progress_bar()  # a log file would keep every state of it
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder}: no config.json; --hf wants a checkpoint folder in Hugging Face's form")
     if not any(folder.glob("*.safetensors")):

@@ -25,6 +25,8 @@ from respath.reporting.series import Series, human_tokens, spread
 
 #: Shares of a training whose losses would flatten the rest of a panel, and are cut off.
 _SKIP_LOSS, _SKIP_DIFFERENCE = 0.4, 0.15
+#: Markers on each line.
+_MARKERS = 6
 #: Points of font size per inch of axes height that one label needs.
 _LABEL_POINTS = 10.5
 
@@ -70,13 +72,15 @@ def _axes(series: Series, widths: list[float], label_share: float) -> tuple[Figu
 def _lines(axes: Axes, series: Series, panel: str, *, bands: bool) -> dict[str, tuple[float, float]]:
     """Draw a panel's lines; the last point of each."""
     ends = {}
-    for variant, look in looks(series).items():
+    found = looks(series)
+    for place, (variant, look) in enumerate(found.items()):
         points = series.of(panel, variant)
         if not points:
             continue
         x, y = [p.x for p in points], [p.y for p in points]
-        look = {key: value for key, value in look.items() if key != "marker"}
-        axes.plot(x, y, **look)
+        # A few markers, no two lines' at the same steps: ten dashes alone are hard to tell apart in grey.
+        apart = max(1, len(points) // _MARKERS)
+        axes.plot(x, y, **look, markevery=(place * apart // len(found), apart), markersize=3)
         errors = [p.stderr for p in points]
         if bands and None not in errors:
             low, high = np.array(y) - errors, np.array(y) + errors
@@ -98,7 +102,6 @@ def _label_lines(axes: Axes, series: Series, ends: dict[str, tuple[float, float]
     placed = spread(wanted, _LABEL_POINTS / height, 0.0, 1.0)
     look = looks(series)
     for name, y_end, y_label in zip(names, wanted, placed, strict=True):
-        colour, dashes = look[name]["color"], look[name]["linestyle"]
         axes.add_line(
             Line2D(
                 [1.0, 1.03, 1.06],
@@ -110,11 +113,12 @@ def _label_lines(axes: Axes, series: Series, ends: dict[str, tuple[float, float]
             )
         )
         sample = Line2D(
-            [1.06, 1.16],
-            [y_label, y_label],
+            [1.06, 1.11, 1.16],
+            [y_label] * 3,
             transform=axes.transAxes,
-            color=colour,
-            linestyle=dashes,
+            **look[name],
+            markevery=[1],
+            markersize=3,
             clip_on=False,
         )
         axes.add_line(sample)
