@@ -102,6 +102,7 @@ ELSEWHERE = {}
 for artifact in PROJECT.artifacts():
     for name, modules in PROJECT.checkpoints_of(artifact).items():
         ELSEWHERE.setdefault(name, (artifact, set()))[1].update(modules)
+or_leave(jobs.check_named_checkpoints, {name: PROJECT.config.hf_models[name] for name in ELSEWHERE})
 #: Code that decides how tables, figures and pages look.
 REPORT_CODE = ("src/respath/reporting", "src/respath/comparison", "reports/templates")
 #: What `make demo` shows: one trained table, its neighbours, and everything that needs no training.
