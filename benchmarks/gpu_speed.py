@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import torch
@@ -242,16 +243,18 @@ def one_of_each_first(
 ) -> list[tuple[str, Contender]]:
     """Papers and variants in an order that shows every structure before a second of its kind, should time run out.
 
-    ``alone``: the first of each structure and no more.
+    The papers take turns. ``alone``: the first of each structure and no more.
     """
-    seen: dict[tuple, int] = {}
+    kinds, turns = Counter(), Counter()
     ranked = []
     for paper, contender in found:
         kind = structure(paper, contender.spec)
-        seen[kind] = seen.get(kind, -1) + 1
-        ranked.append((seen[kind], paper, contender))
-    ranked.sort(key=lambda each: each[0])
-    return [(paper, contender) for rank, paper, contender in ranked if not (alone and rank)]
+        rank = kinds[kind]
+        ranked.append((rank, turns[paper, rank], paper, contender))
+        kinds[kind] += 1
+        turns[paper, rank] += 1
+    ranked.sort(key=lambda each: each[:2])
+    return [(paper, contender) for rank, _, paper, contender in ranked if not (alone and rank)]
 
 
 def measure_step(
