@@ -35,7 +35,7 @@ from respath.files import read_json, write_json
 SHARES = {"kernels": 75, "models": 95, "training": 65, "decoding": 30, "variants": 65}
 #: A part that has not ended by itself is ended when it is over its time by this share of it, and these seconds.
 GRACE_SHARE, GRACE_SECONDS = 0.15, 3
-SECONDS = {False: 330, True: 75}
+SECONDS = {False: 330, True: 150}
 #: What a part leaves that did not begin.
 NOTHING: dict[str, Any] = {"about": {}, "rows": [], "error": None}
 
@@ -269,7 +269,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     made.add_argument("--small", action="store_true", help="tiny shapes: does the script work?")
-    made.add_argument("--seconds", type=float, help="time for all parts (330; with --small 75)")
+    made.add_argument("--seconds", type=float, help="time for all parts (330; with --small 150)")
     made.add_argument("--only", nargs="+", choices=SHARES, help="these parts")
     made.add_argument(
         "--out",

@@ -4,7 +4,7 @@
 # Needs no network. Exit code 1 when a check failed; without a GPU it says so and exits 0.
 #
 #   benchmarks/gpu_check.sh [--seconds 330] [--out FILE] [--only PART ...]
-#   benchmarks/gpu_check.sh --device cpu --small --out /tmp/gpu.json     the script itself, on any machine, in a minute
+#   benchmarks/gpu_check.sh --device cpu --small --out /tmp/gpu.json     the script itself, on any machine, in two minutes
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
