@@ -32,7 +32,7 @@ def test_the_lock_satisfies_what_the_package_asks_for():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     pins = locked()
-    locked_extras = ("test", "report", "deepspeed", "slurm")
+    locked_extras = ("test", "report", "deepspeed", "slurm", "tensorboard")
     asked = [*project["dependencies"], *(text for name in locked_extras for text in extras[name])]
     for text in asked:
         requirement = Requirement(text)
