@@ -272,18 +272,19 @@ def decoding(project: Project, paper: str, chosen, options) -> dict[str, dict]:
         if not chosen(paper, name):
             continue
         spec = resized(project, paper, size, name, shape["width"], shape["context"])
-        baseline, other = (
-            Decoder(each, repetitions + 1, tokens, dtype, options.device)
-            for each in (plain_baseline(spec), spec)
-        )
-        baseline()
-        other()
+        plain = plain_baseline(spec)
         turns = []
-        for repetition in range(repetitions):
-            # Both decode the same positions; who goes first alternates.
-            order = (baseline, other) if repetition % 2 == 0 else (other, baseline)
-            seconds = {decoder: timed(decoder, options.device) for decoder in order}
-            turns.append((*seconds[other], *seconds[baseline]))
+        for _ in range(options.rounds):
+            baseline, other = (
+                Decoder(each, repetitions + 1, tokens, dtype, options.device) for each in (plain, spec)
+            )
+            baseline()
+            other()
+            for repetition in range(repetitions):
+                # Both decode the same positions; who goes first alternates.
+                order = (baseline, other) if repetition % 2 == 0 else (other, baseline)
+                seconds = {decoder: timed(decoder, options.device) for decoder in order}
+                turns.append((*seconds[other], *seconds[baseline]))
         produced = tokens * shape["batch"]
         rows[name] = {
             "tokens_per_second": produced / statistics.median(turn[0] for turn in turns),
