@@ -292,12 +292,12 @@ def definition_files(paper):
 
 
 def drop_rate_limit():
-    """No limit on job starts a second where jobs run here; queues keep theirs.
+    """No limit on job starts a second where jobs run here; queues and their jobs keep theirs.
 
     With one, Snakemake (9.27) starts a timer in every scheduling pass, each of which ends in another pass: after dozens of
     jobs the passes take most of a core. No option switches it off.
     """
-    if workflow.local_exec:
+    if workflow.local_exec and workflow.is_main_process:
         workflow.scheduler.job_rate_limiter = None
 
 
