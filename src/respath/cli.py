@@ -18,7 +18,7 @@ from respath.config.paper import RunRequest
 from respath.config.project import Project, Run, find_root
 from respath.config.run import tokenizer_id
 from respath.errors import WRONG_USE, UserError, did_you_mean, explain_os_error, guard
-from respath.files import read_json
+from respath.files import flattened, read_json
 
 _EPILOG = """\
 Try, in this order:
@@ -275,7 +275,7 @@ def account(
     )
     for section in ("parameters", "flops", "kv_cache"):
         table = _grid(section.replace("_", " "), "value", right=("value",))
-        for key, value in _flat(result[section]):
+        for key, value in flattened(result[section]).items():
             table.add_row(
                 key,
                 f"{value:,}"
@@ -285,13 +285,6 @@ def account(
                 else str(value),
             )
         console.print(table)
-
-
-def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    rows = []
-    for key, item in value.items():
-        rows += _flat(item, f"{prefix}{key}.") if isinstance(item, dict) else [(f"{prefix}{key}", item)]
-    return rows
 
 
 @app.command(short_help="What targets cost: tokens, hours, disk, downloads.")

@@ -79,6 +79,14 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
+def flattened(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested objects as one: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``, in the order of the leaves."""
+    leaves = {}
+    for key, item in value.items():
+        leaves |= flattened(item, f"{prefix}{key}.") if isinstance(item, dict) else {f"{prefix}{key}": item}
+    return leaves
+
+
 def content_hash(value: Any, digits: int = 8) -> str:
     """First hex digits of SHA-256 over the canonical JSON of ``value``."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:digits]

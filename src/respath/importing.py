@@ -22,7 +22,7 @@ from respath.config.model import ModelSpec, identity
 from respath.config.project import Project, Run
 from respath.data.manifest import load_manifest
 from respath.errors import UserError, did_you_mean
-from respath.files import read_json, sha256_file, write_json
+from respath.files import flattened, read_json, sha256_file, write_json
 from respath.training.folders import checkpoint_folders
 from respath.training.lease import Lease
 from respath.training.results import FINISHED, relative_path
@@ -228,7 +228,7 @@ def _numbers(numbers: list[int]) -> str:
 def spec_problems(ours: ModelSpec, source: Source) -> list[str]:
     """Where the spec that ``respath export`` wrote beside the weights is another than the run's, a line a field."""
     theirs = check(ModelSpec, source.exported_spec, source.config_path, ("respath", "spec"))
-    fields = [_flat(spec.model_dump(mode="json")) for spec in (theirs, ours)]
+    fields = [flattened(spec.model_dump(mode="json")) for spec in (theirs, ours)]
     return [
         f"{source.config_path}: respath.spec.{key}: is {_said(fields[0], key)}, the run's model has {_said(fields[1], key)}"
         for key in dict.fromkeys([*fields[1], *fields[0]])
@@ -241,16 +241,6 @@ _ABSENT = object()
 
 def _said(fields: Mapping[str, Any], key: str) -> str:
     return repr(fields[key]) if key in fields else "absent"
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(value, dict):
-        return {prefix: value}
-    return {
-        name: leaf
-        for key, item in value.items()
-        for name, leaf in _flat(item, f"{prefix}.{key}" if prefix else key).items()
-    }
 
 
 def hugging_face_problems(spec: ModelSpec, source: Source) -> list[str]:
