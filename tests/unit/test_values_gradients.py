@@ -218,6 +218,37 @@ def test_the_weighted_sum_has_the_gradients_of_the_sum_written_out():
     assert torch.autograd.gradcheck(ours, (weights, *terms))
 
 
+@pytest.mark.parametrize("size", [2, 8])
+def test_rescaling_has_the_norms_it_promises_and_the_gradients_of_its_formula(size):
+    from respath.model.values.mix import with_norm_of
+
+    generator = torch.Generator().manual_seed(8)
+    x, y = (torch.randn(3, 4, 8, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(2))
+
+    def parts(tensor):
+        return tensor.unflatten(-1, (-1, size))
+
+    scaled = with_norm_of(x, y, size)
+    torch.testing.assert_close(parts(scaled).norm(dim=-1), parts(y).norm(dim=-1))
+    written_out = parts(x) * (parts(y).norm(dim=-1, keepdim=True) / parts(x).norm(dim=-1, keepdim=True))
+    torch.testing.assert_close(scaled, written_out.flatten(-2))
+    assert torch.autograd.gradcheck(lambda x, y: with_norm_of(x, y, size), (x, y))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rescaling_zeros_gives_zeros_and_finite_gradients(dtype):
+    from respath.model.values.mix import with_norm_of
+
+    generator = torch.Generator().manual_seed(8)
+    x, y = (torch.randn(4, 8, generator=generator).to(dtype) for _ in range(2))
+    x[0], y[1], x[2], y[2] = 0, 0, 0, 0
+    x.requires_grad_(), y.requires_grad_()
+    scaled = with_norm_of(x, y, 8)
+    assert (scaled[:3] == 0).all() and (scaled[3] != 0).all()
+    for gradient in torch.autograd.grad(scaled[1:].sum(), (x, y)):
+        assert gradient.isfinite().all()
+
+
 def test_the_low_precision_sum_has_the_gradients_of_the_same_sum_in_fp32():
     from respath.model.combine import combine
 

@@ -30,6 +30,38 @@ from respath.model.origin import Origin
 from respath.model.values.own import OwnValues
 
 
+class _WithNormOf(torch.autograd.Function):
+    """``with_norm_of``; its own backward reads activations less often than what autograd derives (docs/log.md)."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, y: Tensor, size: int) -> Tensor:
+        parts, model = x.unflatten(-1, (-1, size)), y.unflatten(-1, (-1, size))
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        wanted = torch.linalg.vector_norm(model, dim=-1, keepdim=True, dtype=dtype)
+        smallest = torch.finfo(x.dtype).tiny ** 0.5
+        norm = torch.linalg.vector_norm(parts, dim=-1, keepdim=True, dtype=dtype).clamp_min(smallest)
+        ctx.save_for_backward(x, y, norm, wanted)
+        return (parts * (wanted / norm).to(x.dtype)).flatten(-2)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        x, y, norm, wanted = ctx.saved_tensors
+        parts, model, grad = (t.unflatten(-1, (norm.shape[-2], -1)) for t in (x, y, grad))
+        ratio = wanted / norm
+        along = (grad * parts).sum(-1, keepdim=True, dtype=norm.dtype) / norm
+        to_x = (grad * ratio.to(grad.dtype)).addcmul_(parts, (along * ratio / norm).to(grad.dtype), value=-1)
+        to_y = model * (along / wanted).nan_to_num_(0.0, 0.0, 0.0).to(grad.dtype)
+        return to_x.flatten(-2), to_y.flatten(-2), None
+
+
+def with_norm_of(x: Tensor, y: Tensor, size: int) -> Tensor:
+    """x |y| / |x|, part by part of ``size`` numbers along the last dimension. x, y (..., width) -> (..., width).
+
+    Norms are fp32 at least. A part of zeros stays one, and no gradient passes through its norm.
+    """
+    return _WithNormOf.apply(x, y, size)
+
+
 class MixedValues(OwnValues):
     """A source layer's value and the layer's own, weighted."""
 
@@ -69,11 +101,7 @@ class MixedValues(OwnValues):
         """The mix with the norm of the own value, if the spec asks for it."""
         if self.rescale == "none":
             return value
-        size = self.head_dim if self.rescale == "token_head" else own.shape[-1]
-        split, model = value.unflatten(-1, (-1, size)), own.unflatten(-1, (-1, size))
-        smallest = torch.finfo(own.dtype).tiny ** 0.5
-        ratio = model.norm(dim=-1, keepdim=True) / split.norm(dim=-1, keepdim=True).clamp_min(smallest)
-        return (split * ratio).flatten(-2)
+        return with_norm_of(value, own, self.head_dim if self.rescale == "token_head" else own.shape[-1])
 
     def open(self, origin: Origin) -> tuple:
         """Carried: the coefficients, worked out once per pass, and the source's value once it is known."""
