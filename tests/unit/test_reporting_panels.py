@@ -485,6 +485,16 @@ def test_printed_losses_stand_at_the_papers_own_sizes(tmp_path):
     assert [(mark.x, mark.value) for mark in printed.marks] == list(zip(sizes, [3.0, 2.8], strict=True))
 
 
+@pytest.mark.parametrize(
+    ("target", "said"), [("resformer_fig2", 1), ("resformer_fig11", 1), ("resformer_fig4", 0)]
+)
+def test_a_size_whose_shape_the_paper_does_not_print_is_marked_in_the_foot(four_sizes, target, said):
+    project, results = four_sizes
+    notes = shown(project, results, project.artifact(target)).notes
+    assert sum("shape of 320M is inferred" in note for note in notes) == said
+    assert not any(f"shape of {size}" in note for size in ("82M", "180M", "468M") for note in notes)
+
+
 # --- what is missing -------------------------------------------------------------------------------------------------
 
 

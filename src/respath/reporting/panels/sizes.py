@@ -21,6 +21,10 @@ _FEWEST = 3
 
 def sizes(reader: Reader, letter: str, panel: Sizes) -> Drawn:
     """One line per variant over the sizes, printed losses at the paper's own sizes, fits, and savings."""
+    shapes = reader.project.folder(reader.paper).paper.sizes
+    for size in panel.sizes:
+        if shapes[size].inferred:
+            reader.remark(f"The shape of {size} is inferred: the paper does not print it.")
     lines, printed_lines, fits = {}, [], []
     for variant in panel.variants:
         marks, printed_marks = [], []
