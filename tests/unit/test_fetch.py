@@ -240,6 +240,43 @@ def test_a_package_that_apt_does_not_know_is_named_with_both_remedies(tmp_path, 
         archives.fetch_deb(["toy-doc-9", "toy-doc-8"], tmp_path, asked_by="cc-toy")
 
 
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "with others"])
+@pytest.mark.parametrize("lost", [False, True], ids=["another hash", "no hash"])
+def test_a_cached_debian_package_with_another_hash_or_none_is_fetched_again(
+    tmp_path, monkeypatch, capsys, together, lost
+):
+    asked = []
+
+    def apt(command, cwd=None, **_):
+        asked.append(command)
+        if command[0] == "apt-get":
+            for name in command[3:]:
+                (Path(cwd) / f"{name}_1_all.deb").write_bytes(b"as apt checked it")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(archives.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(archives, "_refresh_empty_lists", lambda: None)
+    monkeypatch.setattr(archives.subprocess, "run", apt)
+
+    def fetch() -> Path:
+        return (
+            archives.fetch_debs(["toy-a", "toy-b"], tmp_path)[1]
+            if together
+            else archives.fetch_deb(["toy-b"], tmp_path)
+        )
+
+    first = fetch()
+    asked.clear()
+    assert fetch() == first and not any(command[0] == "apt-get" for command in asked)
+    if lost:
+        Path(f"{first}.sha256").unlink()
+    else:
+        first.write_bytes(b"another one, whole to look at")
+    assert fetch().read_bytes() == b"as apt checked it"
+    assert [command[3:] for command in asked if command[0] == "apt-get"] == [["toy-b"]]
+    assert "not as apt fetched it" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs dpkg-deb")
 def test_a_debian_package_is_read_without_unpacking_it(tmp_path):
     tree = tmp_path / "tree"

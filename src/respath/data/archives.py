@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from respath.errors import UserError
-from respath.files import sha256_file
+from respath.files import sha256_file, write_text
 
 #: Bounds on what a (hostile or broken) archive may make us hold; the largest real source is a fifth of each.
 MAX_MEMBERS = 200_000
@@ -161,7 +161,8 @@ def fetch_deb(names: Iterable[str], cache: Path, *, asked_by: str = "") -> Path:
     """The first of these Debian packages that the configured release has, through ``apt-get download``.
 
     Nothing is installed and no root is needed; the package lists are refreshed only when they are empty and we may.
-    apt checks the archive against the signed lists; versions follow the release, so none is pinned.
+    apt checks the archive against the signed lists; versions follow the release, so none is pinned. Its SHA-256 is
+    written beside it, and a cached archive that no longer has it (or has none) is fetched again.
     """
     names = list(names)
     who = f"source {asked_by}: " if asked_by else ""
@@ -173,9 +174,9 @@ def fetch_deb(names: Iterable[str], cache: Path, *, asked_by: str = "") -> Path:
         folder = Path(cache) / "deb" / name
         with _locked(folder):
             for found in sorted(folder.glob("*.deb")):
-                if _is_deb(found):
+                if _is_as_fetched(found):
                     return found
-                _say(f"{who}{found.name}: cached file is damaged; discarded and fetched again")
+                _say(f"{who}{found.name}: cached file is not as apt fetched it; discarded and fetched again")
                 found.unlink()
             folder.mkdir(parents=True, exist_ok=True)
             _refresh_empty_lists()
@@ -186,8 +187,7 @@ def fetch_deb(names: Iterable[str], cache: Path, *, asked_by: str = "") -> Path:
                 )  # fmt: skip
                 got = sorted(Path(scratch).glob("*.deb"))
                 if done.returncode == 0 and len(got) == 1 and _is_deb(got[0]):
-                    os.replace(got[0], folder / got[0].name)
-                    return folder / got[0].name
+                    return _keep_deb(got[0], folder)
                 said += done.stderr + done.stdout
     errors = [line for line in said.splitlines() if line.startswith("E:")]
     hint = (
@@ -213,7 +213,7 @@ def fetch_debs(names: Iterable[str], cache: Path, *, asked_by: str = "") -> list
             for got in sorted(Path(scratch).glob("*.deb")):
                 folder = base / got.name.split("_")[0]
                 folder.mkdir(exist_ok=True)
-                os.replace(got, folder / got.name)
+                _keep_deb(got, folder)
     # Whatever did not come is asked for by name, and named in the error.
     return [fetch_deb([name], cache, asked_by=asked_by) for name in names]
 
@@ -223,6 +223,19 @@ def _refresh_empty_lists() -> None:
     lists = Path("/var/lib/apt/lists")
     if not any(lists.glob("*_Packages*")) and hasattr(os, "geteuid") and os.geteuid() == 0:
         subprocess.run(["apt-get", "-q", "update"], capture_output=True)
+
+
+def _keep_deb(got: Path, folder: Path) -> Path:
+    """Move an archive that apt has checked into the cache, its SHA-256 before it."""
+    kept = folder / got.name
+    write_text(f"{kept}.sha256", sha256_file(got) + "\n")
+    os.replace(got, kept)
+    return kept
+
+
+def _is_as_fetched(deb: Path) -> bool:
+    record = Path(f"{deb}.sha256")
+    return record.is_file() and record.read_text(encoding="utf-8").strip() == sha256_file(deb)
 
 
 def _is_deb(path: Path) -> bool:
