@@ -25,7 +25,7 @@ include: "workflow/rules/report.smk"
 
 
 onstart:
-    drop_rate_limit()
+    spare_the_cores()
     tell(banner())
 
 

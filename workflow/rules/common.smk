@@ -19,6 +19,7 @@ from respath.config.run import sample_id, tokenizer_id, tokens_id
 from respath.data.catalogue import source_ids
 from respath.errors import UserError, did_you_mean
 from respath.files import canonical_json, read_json
+from snakemake import benchmark as snakemake_benchmark
 from snakemake.exceptions import WorkflowError
 
 
@@ -291,14 +292,16 @@ def definition_files(paper):
     return [*present, *sorted(map(str, (folder / "reported").glob("*.yaml")))]
 
 
-def drop_rate_limit():
-    """No limit on job starts a second where jobs run here; queues and their jobs keep theirs.
+def spare_the_cores():
+    """Less of what Snakemake (9.27) does beside jobs that run here, and has no option for.
 
-    With one, Snakemake (9.27) starts a timer in every scheduling pass, each of which ends in another pass: after dozens of
-    jobs the passes take most of a core. No option switches it off.
+    * A limit on job starts a second starts a timer in every scheduling pass, each of which ends in another pass: after dozens
+      of jobs the passes take most of a core. Dropped; queues and their jobs keep theirs.
+    * ``benchmark`` adds up a job's memory map twice a second, 20 ms each time where torch is loaded. Every two seconds will do.
     """
     if workflow.local_exec and workflow.is_main_process:
         workflow.scheduler.job_rate_limiter = None
+        snakemake_benchmark.BENCHMARK_INTERVAL_SHORT = 2.0
 
 
 def banner():
