@@ -56,8 +56,17 @@ def test_the_module_has_as_many_parameters_as_counted_at_every_size(paper, varia
             assert counted.by_group.get(group, 0) == of_role.get(role, 0), (size, group)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [scale for scale in PROJECT.scales if scale != "paper"])
 @pytest.mark.parametrize(("paper", "variant"), REFS, ids=NAMES)
-def test_the_small_models_are_counted_too_and_fit_where_the_papers_do(paper, variant):
+def test_small_modules_have_as_many_parameters_as_counted_at_every_size(paper, variant, scale):
+    for size, spec in shapes(paper, variant, scale).items():
+        model = build_model(spec, device="meta")
+        assert count_parameters(spec).total == sum(p.numel() for p in model.parameters()), size
+
+
+@pytest.mark.parametrize(("paper", "variant"), REFS, ids=NAMES)
+def test_small_models_fit_where_the_papers_do(paper, variant):
     fitting = {scale: set(_sizes(paper, variant, scale)) for scale in PROJECT.scales}
     assert fitting["paper"] == fitting["smoke"] == fitting["mini"] != set()
 

@@ -476,6 +476,20 @@ def test_the_loss_is_the_cross_entropy_of_the_next_token(reduction):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("softcap", [None, 2.0])
+def test_the_gradients_of_the_fused_loss_are_finite_differences(softcap):
+    from respath.model.loss import head_cross_entropy
+
+    generator = torch.Generator().manual_seed(2)
+    x, weight = (torch.randn(n, 3, generator=generator, dtype=torch.float64) for n in (5, 7))
+    targets = torch.randint(7, (5,), generator=generator)
+
+    def loss(x, weight):
+        return head_cross_entropy(x, weight, targets, softcap=softcap)
+
+    assert torch.autograd.gradcheck(loss, (x.requires_grad_(), weight.requires_grad_()))
+
+
 def test_the_loss_is_the_same_however_many_chunks_it_takes(monkeypatch):
     from respath.model import loss as module
 

@@ -82,6 +82,22 @@ def test_the_merged_kernel_has_the_gradients_of_the_definition(kv_heads):
         assert gap(actual, wanted) < 1e-12
 
 
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_the_merged_kernels_gradients_are_finite_differences(kv_heads):
+    generator = torch.Generator().manual_seed(6)
+    heads = (4, kv_heads, kv_heads, *(kv_heads,) * 4)
+    numbers = [
+        torch.randn(1, 3, count, 4, generator=generator, dtype=torch.float64, requires_grad=True)
+        for count in heads
+    ]
+    seen = Visibility(square=True, aligned=True, mask=None)
+
+    def joint(q, k, v, *depth):
+        return attend_over_depth(q, k, v, (depth[:2], depth[2:]), seen)
+
+    assert torch.autograd.gradcheck(joint, numbers)
+
+
 def test_the_merged_kernel_follows_the_definition_in_bf16():
     expected = joint_gradients("eager", 2, torch.bfloat16)
     for actual, wanted in zip(joint_gradients("auto", 2, torch.bfloat16), expected, strict=True):

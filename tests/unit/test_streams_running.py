@@ -107,6 +107,16 @@ def test_every_parameter_learns_under_every_value_path(stream, values):
 
 
 @each_stream
+def test_every_entry_of_every_coefficient_and_routing_parameter_learns(stream):
+    built = perturbed(stream)
+    roles = parameter_roles(built)
+    for name, gradient in gradients(built, built(tokens()).square().mean()).items():
+        if roles[name] in ("coefficient", "routing"):
+            dead = stream.get("transport") is False and name.endswith("transport")
+            assert dead or (gradient != 0).all(), name
+
+
+@each_stream
 def test_bf16_compute_follows_fp32(stream):
     built = perturbed(stream, dtype=torch.float32, amount=0.05)
     ids = tokens(2, 17)

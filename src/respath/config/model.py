@@ -350,7 +350,7 @@ class ModelSpec(Document):
     """gpt2 only: rows of the learned position table."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """gpt2 only."""
-    init_cut: float | None = None
+    init_cut: float | None = Field(None, gt=0)
     """Initial normal draws are cut at this many standard deviations; null does not cut."""
     smear: bool = True
     """nanochat only: each position adds a gated copy of the previous token's normed embedding."""
@@ -460,6 +460,11 @@ class ModelSpec(Document):
                 raise ValueError(f"moda is defined on the llama backbone, not on {self.backbone}")
         if isinstance(stream, Truncated) and stream.start > self.layers:
             raise ValueError(f"stream.start {stream.start} is not a layer of 1..{self.layers}")
+        if isinstance(stream, DenseFormer) and max(stream.period, stream.dilation) > self.layers:
+            raise ValueError(
+                f"denseformer with period {stream.period} and dilation {stream.dilation} averages nothing "
+                f"in {self.layers} layers"
+            )
         if isinstance(stream, BlockAttnRes) and stream.length > 2 * self.layers:
             raise ValueError(
                 f"a block of {stream.length} sub-layers is longer than the model's {2 * self.layers}"
@@ -474,6 +479,8 @@ class ModelSpec(Document):
             raise ValueError(f"max_positions and dropout belong to the gpt2 backbone, not to {self.backbone}")
         if self.backbone != "nanochat" and self.x0_scalars:
             raise ValueError(f"x0_scalars belong to the nanochat backbone, not to {self.backbone}")
+        if self.backbone != "nanochat" and not self.smear:
+            raise ValueError(f"smear belongs to the nanochat backbone; {self.backbone} has none to leave out")
         if self.x0_scalars and stream.kind != "pre_ln":
             raise ValueError(f"x0_scalars rescale the pre_ln residual; they exclude the stream {stream.kind}")
         if self.backbone == "nanochat" and self.smear and self.width < 24:
