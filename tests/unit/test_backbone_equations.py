@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -160,6 +162,46 @@ def test_flex_attention_agrees_with_the_definition_forward_and_refuses_a_backwar
         torch.testing.assert_close(torch.cat(chunks, 1), expected, rtol=0, atol=1e-10)
     with pytest.raises(ValueError, match="no backward pass"):
         model(ids)
+
+
+@pytest.mark.parametrize(
+    "changes", [WINDOWS, {"kv_heads": 2}, {"values": {"kind": "reuse", "layers": "all"}}]
+)
+def test_flash_attn_is_taken_where_it_fits_and_is_told_which_keys_are_seen(monkeypatch, changes):
+    """The package needs a GPU: a stand-in does, query by query, what its documentation says of its arguments."""
+    from respath.model import kernels
+
+    calls = []
+
+    def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1)):
+        assert dropout_p == 0.0 and softmax_scale is None and causal
+        calls.append(window_size)
+        out, later = torch.empty_like(q), k.shape[1] - q.shape[1]
+        for head in range(q.shape[2]):
+            own = head // (q.shape[2] // k.shape[2])
+            for i in range(q.shape[1]):
+                first = 0 if window_size[0] < 0 else max(0, i + later - window_size[0])
+                keys = slice(first, i + later + 1)
+                scores = torch.einsum("bd,bsd->bs", q[:, i, head], k[:, keys, own]) / math.sqrt(q.shape[3])
+                out[:, i, head] = torch.einsum("bs,bsd->bd", scores.softmax(-1), v[:, keys, own])
+        return out
+
+    model, ids = perturbed("llama", **changes), some_ids()
+    with torch.no_grad():
+        expected = model(ids)
+        model.kernel = "flash_attn"
+        with pytest.raises(ValueError, match=r"respath\[flash\]"):
+            model(ids)
+        monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_func=flash_attn_func))
+        monkeypatch.setattr(kernels, "_flash_fits", lambda q, seen: seen.aligned)
+        for model.kernel in ("flash_attn", "auto"):
+            calls.clear()
+            torch.testing.assert_close(model(ids), expected, rtol=0, atol=1e-10)
+            assert len(calls) == model.spec.layers and ((3, 0) in calls) == (changes is WINDOWS)
+            cache = model.new_cache(2, 13)
+            chunks = [model(ids[:, a:b], cache=cache) for a, b in ((0, 7), (7, 8), (8, 13))]
+            torch.testing.assert_close(torch.cat(chunks, 1), expected, rtol=0, atol=1e-10)
+            assert len(calls) == 4 * model.spec.layers
 
 
 def test_dropout_drops_in_training_only_and_follows_the_generators_state():

@@ -9,6 +9,7 @@ from respath.comparison.results import Results
 from respath.config.documents import load_yaml
 from respath.config.paper import RunRequest
 from respath.config.project import Project, find_root
+from respath.config.reported import load_reported
 from respath.files import read_json, write_json
 from respath.reporting.table import render
 from tests.golden.synthetic_results import write_results
@@ -120,6 +121,35 @@ def test_a_difference_carries_its_sign_and_one_without_both_sides_is_not_run(mad
     assert "trained, not evaluated" in cell.reason
     assert len(cell.per_seed) == len(project.seeds) - 1
     assert cell.status == ("not run" if len(project.seeds) == 1 else cell.status)
+
+
+def test_the_average_of_table_2_is_over_its_eight_accuracies_and_over_no_fewer(made, tmp_path):
+    """From the printed accuracies of each row comes its printed average, perplexities aside."""
+    project, _ = made
+    artifact = table(project, "table2")
+    reported = load_reported(ROOT / "papers/resformer/reported/table2.yaml")
+    write_results(project, tmp_path)
+    for row in artifact.definition.rows:
+        tasks = {}
+        for column in artifact.definition.columns[:-1]:
+            _, task, metric = column.metric.split(".")
+            value = reported.value(row.id, column.id) / column.factor
+            tasks.setdefault(task, {"status": "done", "metrics": {}})["metrics"][metric] = value
+        assert set(tasks) == set(project.evaluation_of("resformer").tasks)
+        _, request = project.cell_request(artifact.definition, row, artifact.definition.columns[-1])
+        for run in project.runs_of("resformer", request):
+            path = tmp_path / "evals" / run.id / "lm.json"
+            write_json(path, {**read_json(path), "tasks": tasks})
+    grid = build_grid(project, Results(project, tmp_path), artifact)
+    for row in artifact.definition.rows:
+        average = grid.cells[row.id, "avg"]
+        assert average.ours == pytest.approx(reported.value(row.id, "avg"), abs=0.05 + 1e-9), row.id
+    for run in project.runs_of("resformer", request):
+        path = tmp_path / "evals" / run.id / "lm.json"
+        absent = {"status": "not run", "reason": "needs hub or local file"}
+        write_json(path, {**read_json(path), "tasks": {**tasks, "boolq": absent}})
+    average = build_grid(project, Results(project, tmp_path), artifact).cells[row.id, "avg"]
+    assert average.status == "not run" and "boolq: needs hub" in average.reason
 
 
 def test_the_common_length_of_table_8_is_read_from_longer_runs(made, tmp_path):
