@@ -2,7 +2,8 @@
 
 X_i on the right-hand side are block outputs *before* their own averaging; the average replaces the state that
 the next block reads. With dilation d only the i with (n - i) divisible by d take part; with period p only
-every p-th block is averaged. Attention and MLP inside a block add to the state as in Pre-LN.
+every p-th block is averaged. Attention and MLP inside a block add to the state as in Pre-LN. No special layers: the
+first block averages the embedding too, and the last average is what the final norm sees.
 
 State: (x, X_0, ..., X_n), each (batch, time, width).
 Parameters: one vector per averaged block, ``weights.{j}``, ordered from the earliest X_i to X_n.

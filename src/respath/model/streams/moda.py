@@ -1,12 +1,12 @@
 """Mixture-of-depths attention (MoDA): Pre-LN, and attention that also reads earlier layers' keys and values at its own token.
 
-Attention of block i (0-based) is one softmax over
+Attention of block i (0-based) is one softmax over its causal sequence keys K_i and 2 i depth keys D_i of the query's own token:
 
-    [ its causal sequence keys ; 2 i depth keys of the same token ],   scale 1 / sqrt(head_dim)
+    U_i = softmax(Q_i [K_i ; D_i]^T / sqrt(head_dim)) [V_i ; E_i]
 
-Depth slot 2 j holds the key and value of block j's own attention, the key before rotary embedding (queries carry it); slot
-2 j + 1 holds the key and value of an extra projection of block j's MLP input. Block 0 is plain causal attention. Special
-layers: the last block has no extra projection, since nothing would read it.
+E_i are the depth values. Depth slot 2 j holds the key and value of block j's own attention, the key before rotary embedding
+(queries carry it); slot 2 j + 1 holds the key and value of an extra projection of block j's MLP input. Special layers: block 0
+is plain causal attention; the last block has no extra projection, since nothing would read it.
 
 ``norm: pre``: x + f(norm(x)), the MLP input of the extra projection is normed. ``norm: post``: norm(x + f(x)), with the branch
 and the extra projection reading the state as it is (DepthBench, Table 5's other column: 2.912 against 2.764).

@@ -1,9 +1,9 @@
 """Cross-layer attention: one softmax over [K_n, K_1] that mixes [V_n, V_1], on the target layers.
 
-U_n = softmax(Q_n [K_n, K_1]^T / sqrt(head_dim)) [V_n, V_1]; both halves are causal, and the keys of layer 1
-keep the rotary embedding of their own tokens, as layer 1's attention sees them. The cache holds nothing more:
-layer 1's keys and values are there already. Costs as much again as the target layers' attention. No
-parameters; layer 1 is plain.
+U_n = softmax(Q_n [K_n, K_1]^T / sqrt(head_dim)) [V_n, V_1], where [K_n, K_1] and [V_n, V_1] are
+(batch, 2 keys, kv_heads, head_dim). Both halves are causal, and the keys of layer 1 keep the rotary embedding
+of their own tokens, as layer 1's attention sees them. The cache holds nothing more: layer 1's keys and values
+are there already. Costs as much again as the target layers' attention. No parameters; layer 1 is plain.
 Source: ResFormer (arXiv 2410.17897), Section 4.4 and Table 7; positions and mask are our reading, a recorded
 decision.
 """

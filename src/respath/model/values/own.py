@@ -1,6 +1,6 @@
 """Own values: V_n = norm(H_{n-1}) W^V_n, the plain Transformer.
 
-No parameters, no special layers; the base of the other paths.
+V_n (batch, time, kv_width). No parameters, no special layers; the base of the other paths.
 Source: ResFormer (arXiv 2410.17897), Eq. 1.
 """
 
