@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from respath.accounting import account
 from respath.accounting.flops import depth_sources, depth_sources_as_printed
 from respath.accounting.parameters import count_parameters, stored_with_replaced_projections
+from respath.cli import main
 from respath.config.paper import RunRequest
-from respath.config.project import Project
+from respath.config.project import Project, find_root
 from respath.model.resolve import resolve_spec
 
 # --- DepthBench ------------------------------------------------------------------------------------------------------
@@ -303,3 +305,44 @@ def test_a_projection_behind_a_fixed_zero_is_stored_and_not_live():
         == 2 * d * d
     )
     assert unused("82M") == 0
+
+
+# --- the command line ------------------------------------------------------------------------------------------------
+
+#: Flags of the command and what they are called in Python.
+FLAGS = [
+    ([], {}),
+    (["--context", "512", "--batch", "3"], {"context": 512, "batch": 3}),
+    (["--logits", "last", "--attention", "causal"], {"logits": "last", "attention": "causal"}),
+    (["--cache", "window", "--scale", "smoke"], {"cache": "window", "scale": "smoke"}),
+]
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """``respath account`` with arguments: exit code, output and errors."""
+    monkeypatch.chdir(find_root())
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["respath", "account", *arguments])
+        return main(), *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize(("flags", "options"), FLAGS)
+def test_the_command_prints_the_account_that_its_flags_ask_for(command, flags, options):
+    expected = account("bov/d12/bov", **options)
+    code, printed, _ = command("bov/d12/bov", "--json", *flags)
+    assert code == 0 and json.loads(printed) == expected.to_json()
+    code, printed, _ = command("bov/d12/bov", *flags)
+    assert code == 0 and f"{expected.parameters.total:,}" in printed
+
+
+def test_a_wrong_ref_or_context_is_one_line(command):
+    for arguments, words in (
+        (["bov/d12/bow"], "did you mean 'bov'"),
+        (["bov/d12/bov", "--context", "0"], "--context"),
+    ):
+        code, _, said = command(*arguments)
+        assert code == 2 and words in said and len(said.splitlines()) == 1
