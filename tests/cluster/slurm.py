@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -21,7 +23,9 @@ SlurmdUser={user}
 SlurmctldPort={ports[0]}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
-ProctrackType=proctrack/linuxproc
+# By process group: nothing here leaves its own, and without cgroups that is as near as it gets to a cluster. linuxproc goes
+# by parents and loses what survives its parent, such as a Snakemake whose batch shell died of the SIGTERM (docs/log.md).
+ProctrackType=proctrack/pgid
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
@@ -138,12 +142,15 @@ class Slurm:
             )
 
     def stop(self) -> None:
-        """End the jobs, then the daemons that ``start`` started, and remove the folder."""
+        """End the jobs and what is left of them, then the daemons that ``start`` started, and remove the folder."""
         try:
             for job in self.jobs():
                 self.ask("scancel", job, check=False)
             self.until(lambda: not self.jobs(), "the last job's end", seconds=60)
         finally:
+            for process in self.processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
             for daemon in reversed(self._daemons):
                 daemon.terminate()
             for daemon in self._daemons:
@@ -168,6 +175,23 @@ class Slurm:
         cells = [row.split("|", 2) for row in rows]
         return {number: state for number, state, text in cells if comment in text}
 
+    def processes(self) -> dict[int, str]:
+        """Command by id of the processes that jobs left or still have: the daemons' are none, as no job's number is in their environment."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                variables = (folder / "environ").read_text(errors="replace")
+                if str(self.folder) in variables and "SLURM_JOB_ID=" in variables:
+                    command = (folder / "cmdline").read_text(errors="replace")
+                    found[int(folder.name)] = command.replace("\0", " ")
+            except OSError:  # Ended, or another user's.
+                continue
+        return found
+
+    def until_nothing_is_left(self) -> None:
+        """Wait for the last process of all jobs; longer than Slurm waits between SIGTERM and SIGKILL (``KillWait``, 30 s)."""
+        self.until(lambda: not self.processes(), "the end of the jobs' last process", seconds=60)
+
     def states(self) -> dict[str, str]:
         """State by id of all jobs, ended ones too."""
         rows = self.ask("squeue", "--noheader", "--states=all", "--format=%i|%T").splitlines()
@@ -188,11 +212,13 @@ class Slurm:
             time.sleep(0.05)
 
     def said(self) -> str:
-        """The ends of the daemons' logs."""
+        """The ends of the daemons' logs, the jobs and their processes."""
         parts = []
         for path in sorted((self.folder / "log").iterdir()):
             parts.append(f"== {path.name}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-15:]))
-        return "\n".join([*parts, self.ask("squeue", "--states=all", check=False)])
+        parts.append(self.ask("squeue", "--states=all", check=False))
+        parts += [f"{process} {command[:200]}" for process, command in self.processes().items()]
+        return "\n".join(parts)
 
 
 def _user_name() -> str:

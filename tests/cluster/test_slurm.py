@@ -136,6 +136,7 @@ def test_killed_requeued_cancelled_and_timed_out_jobs_end_with_the_weights_of_un
         slurm.ask("scontrol", "update", f"JobId={requeued}", f"ExcNodeList={nodes['mix']}", "StartTime=now")
         slurm.until(lambda: workflow.process.poll() is not None, "the end of the workflow")
     assert workflow.process.returncode == 0, workflow.said
+    slurm.until_nothing_is_left()
 
     states = slurm.states()
     ends = {name: states[job] for name, job in first_jobs.items()}
@@ -165,6 +166,7 @@ def test_a_workflow_that_was_killed_and_started_again_does_not_train_twice(slurm
         os.kill(trainer, signal.SIGCONT)
         slurm.until(lambda: second.process.poll() is not None, "the end of the workflow")
     assert second.process.returncode == 0, second.said
+    slurm.until_nothing_is_left()
     assert "already finished" in log.read_text()
     result = toy.result(run)
     assert result["cost"]["sessions"] == 1, "one process trained, from the first step to the last"
@@ -187,6 +189,7 @@ def test_one_training_runs_on_two_nodes_with_their_gpus(slurm, tmp_path):
         variables = Path(f"/proc/{toy.trainer(run)}/environ").read_text().split("\0")
         slurm.until(lambda: workflow.process.poll() is not None, "the end of the workflow")
     assert workflow.process.returncode == 0, workflow.said
+    slurm.until_nothing_is_left()
     assert granted["NumNodes"] == "2"
     assert granted["TresPerNode"] in ("gres:gpu:2", "gres/gpu:2")
     assert {"CUDA_VISIBLE_DEVICES=0,1", "RANK=0", "WORLD_SIZE=2"} <= set(variables)
