@@ -59,6 +59,20 @@ def test_named_rules_exist(name):
 
 
 @pytest.mark.parametrize("name", ["slurm", "workstation"])
+def test_every_rule_that_runs_a_model_asks_for_a_gpu(name):
+    runs = re.compile(r"python -m respath\.(training|analysis|evaluation\.(loss|lm))[ \"]")
+    rules = set()
+    for path in (ROOT / "workflow/rules").glob("*.smk"):
+        parts = re.split(r"^rule (\w+):", path.read_text(), flags=re.MULTILINE)
+        rules |= {rule for rule, text in zip(parts[1::2], parts[2::2], strict=True) if runs.search(text)}
+    assert {"train", "evaluate_loss", "evaluate_lm", "analyze", "analyze_checkpoint"} <= rules
+    asked = profile(name)["set-resources"]
+    assert {rule for rule in rules if not asked.get(rule, {}).get("gpu")} == set()
+    if name == "slurm":
+        assert {asked[rule]["slurm_partition"] for rule in rules} == {"gpu"}
+
+
+@pytest.mark.parametrize("name", ["slurm", "workstation"])
 def test_the_runtime_beside_a_profile_is_valid_and_fits_its_gpus(name):
     content = profile(name)
     assert content["configfile"] == f"profiles/{name}/runtime.yaml"
