@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sysconfig
 from collections import Counter
 from pathlib import Path
 
@@ -30,17 +31,27 @@ CORPORA = check(Corpora, load_yaml(ROOT / "papers/corpora.yaml"), "papers/corpor
 DOMAINS = SLIMPAJAMA_DOMAINS
 
 
+def below_shared(*parts: str) -> Path:
+    return Path(os.environ.get("RESPATH_SHARED", ROOT.parent / "shared")).joinpath("data", *parts)
+
+
 def shared(*parts: str) -> Path:
-    path = Path(os.environ.get("RESPATH_SHARED", ROOT.parent / "shared")).joinpath("data", *parts)
+    path = below_shared(*parts)
     if not path.exists():
         pytest.skip("needs the shared data folder (RESPATH_SHARED)")
     return path
 
 
 def real_rows(domain: str, count: int = 12, longest: int = 20_000) -> list[dict]:
-    """The first rows of a domain that are not too long, as they were published: text and meta."""
+    """The first rows of a domain that are not too long, as they were published: text and meta.
+
+    Without the shared data folder, rows of the same form with the text of this Python's own library.
+    """
+    folder = below_shared("corpus", domain)
+    if not folder.exists():
+        return own_rows(domain, count, longest)
     rows = []
-    for path in sorted(shared("corpus", domain).glob("*.zst")):
+    for path in sorted(folder.glob("*.zst")):
         with path.open("rb") as stream:
             for _, line in lines(zst_blocks(stream)):
                 row = json.loads(line)
@@ -49,6 +60,18 @@ def real_rows(domain: str, count: int = 12, longest: int = 20_000) -> list[dict]
                 if len(rows) == count:
                     return rows
     return rows
+
+
+def own_rows(domain: str, count: int, longest: int) -> list[dict]:
+    names = [*DOMAINS, "FineWebEdu-like"]
+    rows = {}
+    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("[!st]*/*.py"))[
+        names.index(domain) :: len(names)
+    ]:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if 200 <= len(text) <= longest:
+            rows[text] = {"text": text, "meta": {"redpajama_set_name": domain}}
+    return list(rows.values())[:count]
 
 
 @pytest.fixture(scope="module")
