@@ -97,3 +97,23 @@ def test_recomputed_activations_give_equal_gradients(ref):
     for model.checkpoint_activations in (False, True):
         gradients.append(torch.autograd.grad(next_token_loss(model, ids), parameters))
     assert all(torch.equal(kept, again) for kept, again in zip(*gradients, strict=True))
+
+
+#: Compositions and forms that the modules' own tests do not trace; all variants of the papers would take minutes.
+TRACED = [
+    "depthbench/moda-post",
+    "depthbench/hc-no-transport",
+    "resformer/truncated-h2-v3",
+    "resformer/no-hidden-residual-dense",
+    "resformer/gpt2-svformer",
+    "bov/bov-no-smear",
+]
+
+
+@pytest.mark.parametrize("ref", TRACED)
+def test_a_composition_traces_as_one_graph(ref):
+    torch._dynamo.reset()
+    model, ids = perturbed(ref), some_ids(2)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(ids), model(ids), rtol=1e-12, atol=1e-12)
+    torch._dynamo.reset()
