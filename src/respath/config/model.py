@@ -407,7 +407,7 @@ class ModelSpec(Document):
                 raise ValueError(
                     "values.cache: post_mix belongs to source: previous; another layer's value is added as projected"
                 )
-            if values.source > self.layers:
+            if not 1 <= values.source <= self.layers:
                 raise ValueError(f"values.source {values.source} is not a layer of 1..{self.layers}")
             early = [n for n in targets if n <= values.source]
             if early:
@@ -420,6 +420,12 @@ class ModelSpec(Document):
             raise ValueError(
                 f"{values.kind} adds values to the attention output, so it needs kv_heads equal to heads"
             )
+        if _always_zero(values):
+            raise ValueError(f"values: with these coefficients what {values.kind} attends over is always 0")
+        if isinstance(stream, HiddenResidual) and not (stream.source or stream.own or stream.learnable):
+            raise ValueError("stream: source and own are both 0, which makes every state 0")
+        if sharing is not None and sharing.every > self.layers:
+            raise ValueError(f"sharing.every {sharing.every} is more than the model's {self.layers} layers")
         if sharing is not None and sharing.values and not isinstance(values, OwnValues):
             raise ValueError(
                 f"sharing values every {sharing.every} layers and the value path {values.kind} exclude each other"
@@ -490,6 +496,18 @@ class ModelSpec(Document):
         if isinstance(values, TableValues) and values.gate and self.width < 12:
             raise ValueError("the table's gate reads 12 channels; the model is narrower")
         return self
+
+
+def _always_zero(values: Document) -> bool:
+    """Whether fixed coefficients leave a value path nothing."""
+    match values:
+        case MixValues(coefficients=MixCoefficients(learnable=False, source=0.0, own=0.0)):
+            return True
+        case ReuseValues(learnable=False, scale=0.0) | DenseValues(learnable=False, initial=0.0):
+            return True
+        case EmbeddingValues(combine="replace") | TableValues(combine="replace"):
+            return not values.learnable and values.source == 0.0
+    return False
 
 
 def identity(document: Document) -> dict[str, Any]:
