@@ -12,6 +12,7 @@ from pathlib import Path
 
 from respath.analysis.catalogue import CATALOGUE
 from respath.errors import UserError, guard
+from respath.startup import slow_imports
 
 _EPILOG = f"""\
 modules: {", ".join(CATALOGUE)}
@@ -73,9 +74,10 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     check_options(given)
     # Slow imports (torch) only for a command that makes sense.
-    from respath.analysis.run import analyse_trained, analyse_untrained
-    from respath.analysis.stage import wanted_modules, write
-    from respath.evaluation.weights import chosen_device
+    with slow_imports():
+        from respath.analysis.run import analyse_trained, analyse_untrained
+        from respath.analysis.stage import wanted_modules, write
+        from respath.evaluation.weights import chosen_device
 
     modules = wanted_modules(filter(None, given.modules.split(",")))
     device = chosen_device(given.device)

@@ -22,6 +22,7 @@ from respath.errors import UserError, guard
 from respath.evaluation.suites import definitions_folder, lm_eval_version
 from respath.evaluation.weights import chosen_device, load_trained, read_train
 from respath.files import read_json, sha256_file, write_json, write_text
+from respath.startup import slow_imports
 
 SCHEMA = 1
 
@@ -221,6 +222,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     given = parser.parse_args(arguments)
+    with slow_imports():
+        import respath.model  # noqa: F401 (and torch with it)
     device = chosen_device(given.device)
     content = evaluate_run(given.train, given.checkpoints, given.tokenizer, given.items, given.limit, device)
     write_json(given.out, content)

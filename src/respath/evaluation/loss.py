@@ -20,6 +20,7 @@ import numpy as np
 from respath.errors import UserError, guard
 from respath.evaluation.weights import chosen_device, load_trained, read_train, refuse_other_manifest
 from respath.files import sha256_file, write_json
+from respath.startup import slow_imports
 
 if TYPE_CHECKING:
     import torch
@@ -157,6 +158,8 @@ def main(arguments: list[str] | None = None) -> int:
     lengths = [length for length in (given.context, given.common_context) if length is not None]
     if given.sequences < 1 or min(lengths, default=2) < 2:
         raise UserError("--sequences must be at least 1, --context and --common-context at least 2")
+    with slow_imports():
+        import respath.model  # noqa: F401 (and torch with it)
     content = evaluate(
         given.train,
         given.tokens,

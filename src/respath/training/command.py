@@ -9,6 +9,7 @@ from pathlib import Path
 from respath.errors import OK, RETRY, guard
 from respath.files import sha256_file
 from respath.gpu_lease import lease_gpus
+from respath.startup import slow_imports
 from respath.training.launch import launch, needs_launch
 from respath.training.lease import LEASE_HELD
 from respath.training.queue import minutes_left
@@ -116,7 +117,8 @@ def main(arguments: list[str] | None = None) -> int:
     if why_not:
         print(f"{why_not}; training from the newest checkpoint, or from step 0", file=sys.stderr)
     # Slow imports (torch) only now, with the signal handlers in place.
-    from respath.training.loop import Job, train
+    with slow_imports():
+        from respath.training.loop import Job, train
 
     run = given.run or given.checkpoints.resolve().name
     try:
