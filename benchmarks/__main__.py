@@ -2,6 +2,7 @@
 
 python -m benchmarks              measure everything (about fifteen minutes on two idle cores), then render
 python -m benchmarks --only plan  measure one part again and keep the other numbers
+python -m benchmarks --variants resformer/dense bov/bov   these variants' steps and decoding again, the other rows stay
 python -m benchmarks --render     render docs/performance.md from the stored numbers
 benchmarks/gpu_check.sh           what a GPU does with it; rendered with the rest
 """
@@ -121,6 +122,16 @@ PARTS = {
     ),
     "variants": lambda: json.loads(run("-m", "benchmarks.variants")),
 }
+
+
+def some_variants(kept: dict, names: list[str]) -> dict:
+    """The numbers of part ``variants`` with the rows of some variants measured anew, in five rounds."""
+    new = json.loads(run("-m", "benchmarks.variants", "--only", *names, "--rounds", "5"))
+    papers = [(kept["step"][shape], new["step"][shape]) for shape in new["step"]]
+    for rows, measured in [*papers, (kept["decode"], new["decode"])]:
+        for paper, found in measured.items():
+            rows[paper].update(found)
+    return kept
 
 
 def machine() -> dict:
@@ -336,9 +347,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", choices=PARTS, action="append", help="measure only this part")
     parser.add_argument("--render", action="store_true", help="measure nothing")
+    parser.add_argument("--variants", nargs="+", metavar="PAPER/VARIANT", help="measure only these variants")
     arguments = parser.parse_args()
     numbers = read_json(NUMBERS) if NUMBERS.exists() else {}
-    for name in [] if arguments.render else arguments.only or PARTS:
+    if arguments.variants:
+        numbers["variants"] = some_variants(numbers["variants"], arguments.variants)
+        write_json(NUMBERS, numbers)
+    for name in [] if arguments.render or arguments.variants else arguments.only or PARTS:
         print(f"measuring {name} ...", file=sys.stderr)
         numbers[name] = PARTS[name]()
         numbers["machine"] = machine()
