@@ -215,19 +215,24 @@ def test_zero_under_a_loss_scale_is_zero_without_one(single, tmp_path, monkeypat
 
 
 @pytest.fixture
-def traced(monkeypatch):
-    """Compilation as far as traced graphs of the forward and the backward pass, which is where engines could be in the way; what
-    inductor makes of such graphs is tested without engines. Yields the compiler's counters."""
+def traced(request, monkeypatch):
+    """Compilation as far as traced graphs of the forward and the backward pass, which is where engines could be in the way, or by
+    the backend that a test names. Yields the compiler's counters."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    backend = getattr(request, "param", "aot_eager")
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
     yield torch._dynamo.utils.counters
     torch._dynamo.reset()
 
 
 @pytest.mark.slow
 @needs_deepspeed
-@pytest.mark.parametrize("name", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("name", "traced"),
+    [("fp32", "aot_eager"), ("bf16", "aot_eager"), ("fp32", "inductor")],
+    indirect=["traced"],
+)
 def test_compiled_steps_under_zero_are_one_graph_and_follow_the_eager_curve(
     single, tmp_path, monkeypatch, traced, name
 ):
