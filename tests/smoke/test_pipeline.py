@@ -94,8 +94,7 @@ def test_training_learned_from_real_text(finished):
     assert set(results) == wanted
     assert {result["status"] for result in results.values()} == {"finished"}
     losses = {run: (result["curve"]["loss"][0], result["loss"]["final"]) for run, result in results.items()}
-    # Twelve steps: DenseFormer, the slowest, gains 0.17, where a model that learns nothing stays at ln 1024.
-    assert all(last < first - 0.1 for first, last in losses.values()), losses
+    assert all(last < first - 0.3 for first, last in losses.values()), losses
 
 
 def test_the_corpus_has_seven_domains_of_real_text_in_the_papers_proportions(finished):

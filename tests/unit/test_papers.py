@@ -32,7 +32,7 @@ def run_of(project, ref: str, scale: str = "paper", **request):
 @pytest.mark.parametrize(
     ("scale", "variant", "run"),
     [
-        ("smoke", "transformer", "resformer-82M-transformer-s1-507a2014"),
+        ("smoke", "transformer", "resformer-82M-transformer-s1-cded3e20"),
         ("mini", "plus", "resformer-82M-plus-s1-9e326b85"),
         ("paper", "transformer", "resformer-82M-transformer-s1-903cee2a"),
         ("paper", "plus", "resformer-82M-plus-s1-1fd84816"),
