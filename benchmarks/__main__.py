@@ -345,17 +345,18 @@ def _peak(value) -> float:
 def main() -> None:
     """Measure, store, render."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", choices=PARTS, action="append", help="measure only this part")
-    parser.add_argument("--render", action="store_true", help="measure nothing")
-    parser.add_argument("--variants", nargs="+", metavar="PAPER/VARIANT", help="measure only these variants")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--only", choices=PARTS, action="append", help="measure only this part")
+    chosen.add_argument("--variants", nargs="+", metavar="PAPER/VARIANT", help="measure only these variants")
+    chosen.add_argument("--render", action="store_true", help="measure nothing")
     arguments = parser.parse_args()
     numbers = read_json(NUMBERS) if NUMBERS.exists() else {}
+    parts = {name: PARTS[name] for name in arguments.only or PARTS}
     if arguments.variants:
-        numbers["variants"] = some_variants(numbers["variants"], arguments.variants)
-        write_json(NUMBERS, numbers)
-    for name in [] if arguments.render or arguments.variants else arguments.only or PARTS:
+        parts = {"variants": lambda: some_variants(numbers["variants"], arguments.variants)}
+    for name, measure in [] if arguments.render else parts.items():
         print(f"measuring {name} ...", file=sys.stderr)
-        numbers[name] = PARTS[name]()
+        numbers[name] = measure()
         numbers["machine"] = machine()
         write_json(NUMBERS, numbers)
     write_text(PAGE, render(numbers, read_json(MEASURED) if MEASURED.exists() else None))

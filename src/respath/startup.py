@@ -1,4 +1,4 @@
-"""Start of a process that imports a large library (torch, matplotlib): half of what a short job costs."""
+"""Start of a process that imports torch: half of what a short job costs."""
 
 from __future__ import annotations
 
