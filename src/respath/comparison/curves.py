@@ -206,5 +206,5 @@ def data_saving(
     losses = [smooth(curve["loss"], max(1, len(curve["loss"]) // 20)) for curve in curves]
     reached = np.flatnonzero(losses[0] <= losses[1][-1])
     if len(reached) == 0:
-        return missing("left's training loss never reaches right's final one")
+        return missing("its training loss never reaches the other's final one")
     return Reading(100 * (1 - curves[0]["tokens"][reached[0]] / curves[1]["tokens"][-1]))
