@@ -20,6 +20,8 @@ SMOOTHING_STEPS, SMOOTHING_SHARE = 100, 0.05
 EXTRAPOLATED_SHARE = 0.1
 #: Why an imported run has no curve.
 NO_CURVE = "imported, without a training curve"
+#: Why a model with both curves at hand saves no tokens.
+NEVER_REACHES = "its training loss never reaches the other's final one"
 
 
 def smooth(values: Sequence[float], width: int) -> np.ndarray:
@@ -206,5 +208,5 @@ def data_saving(
     losses = [smooth(curve["loss"], max(1, len(curve["loss"]) // 20)) for curve in curves]
     reached = np.flatnonzero(losses[0] <= losses[1][-1])
     if len(reached) == 0:
-        return missing("its training loss never reaches the other's final one")
+        return missing(NEVER_REACHES)
     return Reading(100 * (1 - curves[0]["tokens"][reached[0]] / curves[1]["tokens"][-1]))

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from respath.comparison.curves import (
+    NEVER_REACHES,
     CriticalPoint,
     critical_point,
     data_saving,
@@ -166,15 +167,11 @@ def tokens_saved(reader: Reader, panel: Tokens, variant: str, baseline: RunReque
     ]
     values = [reading.value for reading in found if reading.state == "measured"]
     if not values:
-        reasons = [reading.reason for reading in found if reading.reason.startswith(_NEVER)]
-        return Saving(variant, label, None, seeds=0, reason=reasons[0]) if reasons else None
+        behind = any(reading.reason == NEVER_REACHES for reading in found)
+        return Saving(variant, label, None, seeds=0, reason=NEVER_REACHES) if behind else None
     interval = t_interval(values) if len(values) > 1 else None
     reason = unfit(reader.project.scale) or ("" if interval else "one seed has no interval")
     return Saving(variant, label, mean(values), interval, len(values), reason)
-
-
-#: How ``data_saving`` begins when both curves are there.
-_NEVER = "left's training loss"
 
 
 def _readings(curves: dict[int, Curve], total: int) -> list[Mark]:
