@@ -18,7 +18,6 @@ from respath.training.launch import needs_launch, srun_command
 from respath.training.lease import Lease
 from respath.training.queue import Granted, granted_by_slurm, minutes, minutes_left
 from tests.project_copy import ROOT
-from tests.unit.corpus import tiny_tokens
 from tests.unit.training_runs import Run, tiny_spec
 
 
@@ -133,11 +132,6 @@ def test_in_a_slurm_job_a_trainer_waits_for_another_of_its_machine(tmp_path, in_
     with Lease(folder, say=say):
         assert other.wait(30) == 0
     assert "waiting for another trainer" in said[0]
-
-
-@pytest.fixture(scope="module")
-def tokens(tmp_path_factory):
-    return tiny_tokens(tmp_path_factory.mktemp("tokens"))
 
 
 @pytest.mark.slow

@@ -22,7 +22,6 @@ from respath.training.lease import LEASE_HELD
 from respath.training.objective import GradientStep, LossScale, make_objective
 from respath.training.planning import Plan
 from respath.training.world import World
-from tests.unit.corpus import tiny_tokens
 from tests.unit.training_runs import MUON, Run, start_ranks, tiny_spec
 from tests.unit.two_ranks import has_deepspeed
 
@@ -35,22 +34,10 @@ NANOCHAT = {
     "values": {"kind": "table", "layers": [2], "learnable": True},
 }
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 needs_deepspeed = pytest.mark.skipif(
     not has_deepspeed(), reason="needs the extra deepspeed (pip install 'respath[deepspeed]')"
 )
-
-
-@pytest.fixture(scope="module")
-def tokens(tmp_path_factory):
-    return tiny_tokens(tmp_path_factory.mktemp("tokens"))
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def specs(data) -> dict:

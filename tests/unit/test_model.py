@@ -18,6 +18,7 @@ from respath.model import build_model, parameter_roles
 from respath.model.initial import initial_tensor
 from respath.model.loss import TrainingLoss, next_token_loss
 from respath.model.precision import LowPrecision
+from tests.unit.finite_differences import assert_gradients_are_slopes
 from tests.unit.model_cases import SHAPE, VARIANTS, mix, perturbed, some_ids, spec_of
 
 
@@ -256,24 +257,7 @@ def test_every_parameter_has_a_gradient(variant):
     "variant", ["learnable", "plus", "dense", "denseformer", "svformer", "neutreno", "cla2"]
 )
 def test_gradients_agree_with_finite_differences_along_a_random_direction(variant):
-    model, ids = perturbed(variant), some_ids(time=6)
-    parameters = list(model.parameters())
-    generator = torch.Generator().manual_seed(5)
-    direction = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in parameters]
-    gradients = torch.autograd.grad(next_token_loss(model, ids), parameters)
-    slope = sum((g * v).sum() for g, v in zip(gradients, direction, strict=True))
-
-    def loss_at(step):
-        with torch.no_grad():
-            for parameter, v in zip(parameters, direction, strict=True):
-                parameter += step * v
-            value = next_token_loss(model, ids)
-            for parameter, v in zip(parameters, direction, strict=True):
-                parameter -= step * v
-        return value
-
-    step = 1e-6
-    torch.testing.assert_close((loss_at(step) - loss_at(-step)) / (2 * step), slope, rtol=1e-5, atol=1e-7)
+    assert_gradients_are_slopes(perturbed(variant), some_ids(time=6))
 
 
 def test_the_carried_first_value_is_the_unmixed_one():

@@ -14,15 +14,9 @@ import torch
 from respath.errors import RETRY
 from respath.training.lease import LEASE_HELD
 from respath.training.loop import Training
-from tests.unit.corpus import tiny_tokens
 from tests.unit.training_runs import Run, tiny_spec
 
 SLOW_STEP = 0.02
-
-
-@pytest.fixture(scope="module")
-def tokens(tmp_path_factory):
-    return tiny_tokens(tmp_path_factory.mktemp("tokens"))
 
 
 @pytest.fixture(scope="module")

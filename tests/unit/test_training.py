@@ -29,24 +29,11 @@ from respath.training.planning import automatic_micro_batch
 from respath.training.results import weights_path
 from respath.training.runtime import read_runtime, refuse_engine
 from respath.training.world import World
-from tests.unit.corpus import tiny_tokens
 from tests.unit.training_runs import Run, start_ranks, tiny_spec
 
 ALONE = World(0, 1, torch.device("cpu"))
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def tokens(tmp_path_factory):
-    return tiny_tokens(tmp_path_factory.mktemp("tokens"))
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def recipe(**changes) -> Recipe:

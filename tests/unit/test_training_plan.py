@@ -9,15 +9,9 @@ from respath.training import planning
 from respath.training.planning import Plan, StoredPlan, make_plan
 from respath.training.runtime import Runtime
 from respath.training.world import World
-from tests.unit.corpus import tiny_tokens
 from tests.unit.training_runs import Run, tiny_spec
 
 ALONE = World(0, 1, torch.device("cpu"))
-
-
-@pytest.fixture(scope="module")
-def tokens(tmp_path_factory):
-    return tiny_tokens(tmp_path_factory.mktemp("tokens"))
 
 
 def plan(

@@ -8,6 +8,7 @@ import torch
 from respath.model import build_model, parameter_roles
 from respath.model.loss import next_token_loss
 from respath.model.precision import LowPrecision
+from tests.unit.finite_differences import assert_gradients_are_slopes
 from tests.unit.value_models import IDENTITY, VARIANTS, build, perturbed, residual, some_ids, spec_of, values
 
 #: Some of each module; the others run with the slow tests.
@@ -46,23 +47,7 @@ def test_rows_of_tokens_that_do_not_occur_get_no_gradient_and_the_others_do(vari
 
 @pytest.mark.parametrize("variant", CASES)
 def test_gradients_agree_with_finite_differences_along_a_random_direction(variant):
-    model, ids = perturbed(variant), some_ids(time=6)
-    parameters = list(model.parameters())
-    generator = torch.Generator().manual_seed(5)
-    direction = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in parameters]
-    slope = sum((g * v).sum() for g, v in zip(gradients(model, ids).values(), direction, strict=True))
-
-    def loss_at(step):
-        with torch.no_grad():
-            for parameter, v in zip(parameters, direction, strict=True):
-                parameter += step * v
-            value = next_token_loss(model, ids)
-            for parameter, v in zip(parameters, direction, strict=True):
-                parameter -= step * v
-        return value
-
-    step = 1e-6
-    torch.testing.assert_close((loss_at(step) - loss_at(-step)) / (2 * step), slope, rtol=1e-5, atol=1e-7)
+    assert_gradients_are_slopes(perturbed(variant), some_ids(time=6))
 
 
 #: Variants in which later layers read the first layer's values, and how to cut one layer off.
