@@ -1,15 +1,15 @@
-"""Fixtures of the tests that train."""
+"""Fixtures of the tests that train; other tests do not wait for what these import."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.unit.corpus import tiny_tokens
-
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory):
     """A token store of 40,000 tokens of the standard library's own text: (its manifest, the spec's data)."""
+    from tests.unit.corpus import tiny_tokens
+
     return tiny_tokens(tmp_path_factory.mktemp("tokens"))
 
 
