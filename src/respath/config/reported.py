@@ -40,13 +40,19 @@ class Column(Document):
 
 
 class Cell(Document):
-    """One printed value. ``value`` None: the paper prints none. ``decimals``, ``unit``: None means the column's."""
+    """One printed value. ``value`` None: the paper prints none. ``decimals``, ``unit``: None means the column's.
+
+    ``version``: the version of the paper that prints it, where it is not the source's. ``accuracy``: how exactly the value
+    could be read off a drawn figure, in the cell's unit; None for a value that is printed as a number.
+    """
 
     row: str
     column: str
     value: Value
     decimals: int | None = Field(default=None, ge=0)
     unit: str | None = None
+    version: str | None = None
+    accuracy: float | None = Field(default=None, gt=0)
     note: str | None = None
 
 
@@ -105,11 +111,11 @@ class Reported(Document):
         return max(self.cell(row, column).decimals or 0, self.columns[column].decimals)
 
     def half_unit(self, row: str, column: str) -> float | None:
-        """Half a unit of the last printed digit, in the cell's unit; None where no number is printed."""
-        value = self.value(row, column)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        """Half a unit of the last printed digit, or what reading it off resolves, in the cell's unit; None without a number."""
+        cell = self.cell(row, column)
+        if isinstance(cell.value, bool) or not isinstance(cell.value, int | float):
             return None
-        return float(Decimal(5).scaleb(-self.decimals(row, column) - 1))
+        return cell.accuracy or float(Decimal(5).scaleb(-self.decimals(row, column) - 1))
 
 
 def shown_decimals(value: float) -> int:
