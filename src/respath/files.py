@@ -7,11 +7,11 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from respath.errors import UserError
+from respath.errors import UserError, did_you_mean
 
 
 @contextlib.contextmanager
@@ -99,3 +99,14 @@ def sha256_file(path: str | Path) -> str:
         while block := stream.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def dig(data: Any, path: str) -> tuple[Any, str]:
+    """Follow a dotted path; the value, and the names known where the path broke off (empty when it did not)."""
+    for part in path.split("."):
+        if not isinstance(data, Mapping):
+            return None, " (it ends earlier)"
+        if part not in data:
+            return None, did_you_mean(part, sorted(map(str, data)))
+        data = data[part]
+    return data, ""

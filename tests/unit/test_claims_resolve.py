@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from respath.comparison.claims import load_claims
 from respath.config.project import Project
 from respath.errors import UserError
+from respath.papers.claims import load_claims
 
 PROJECT = Project.find()
 #: Names that stand for a run in an entry of claims.yaml or decisions.yaml.

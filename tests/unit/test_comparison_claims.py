@@ -6,20 +6,13 @@ import shutil
 import pytest
 import yaml
 
-from respath.comparison.claims import (
-    Claim,
-    Expect,
-    judge_claim,
-    judge_exact_claim,
-    judge_interval,
-    load_claims,
-    signed,
-)
+from respath.comparison.claims import judge_claim, judge_exact_claim, judge_interval, signed
 from respath.comparison.results import Results
 from respath.comparison.statistics import Interval, t_interval
 from respath.config.project import Project, find_root
 from respath.errors import UserError
 from respath.files import read_json, write_json
+from respath.papers.claims import Claim, Expect, load_claims
 from tests.golden.toy import run_id, toy, toy_loss, toy_project
 
 

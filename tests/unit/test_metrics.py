@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
-from respath.comparison.claims import load_claims
 from respath.config.metrics import unknown_run_metric
 from respath.config.project import Project
 from respath.errors import UserError
+from respath.papers.claims import load_claims
 from tests.golden.toy import ROOT as TOY
 
 DOMAINS, TASKS = ("Books", "ArXiv"), ("hellaswag", "wikitext")

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from respath.comparison.cells import build_grid
-from respath.comparison.claims import judge_claim, load_claims
+from respath.comparison.claims import judge_claim
 from respath.comparison.results import Results
 from respath.config.project import Project, find_root
 from respath.errors import UserError
 from respath.files import read_json, write_json
+from respath.papers.claims import load_claims
 from respath.reference.__main__ import main
 from respath.reference.bundle import LARGEST, POINTS, binned, collect, restored, thinned, unbinned
 from respath.reference.results import ReferenceResults

@@ -7,11 +7,12 @@ import shutil
 import pytest
 
 from respath.comparison.cells import build_grid
-from respath.comparison.claims import Claim, judge_claim
+from respath.comparison.claims import judge_claim
 from respath.comparison.results import Results
 from respath.config.paper import RunRequest
 from respath.config.project import Project, find_root
 from respath.errors import UserError
+from respath.papers.claims import Claim
 from respath.reporting.table import render
 from tests.golden.synthetic_results import write_results
 from tests.golden.toy import ROOT as TOY

@@ -1,258 +1,26 @@
-"""Claims of a paper as pre-registered tests, and their verdicts: paired over seeds, never from one seed."""
+"""Verdicts on the claims of a paper: paired over seeds, never from one seed."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field, model_validator
-
-from respath.accounting import account
-from respath.analysis.catalogue import CATALOGUE, is_ratio, unknown_metric
+from respath.analysis.catalogue import CATALOGUE
 from respath.comparison.cells import is_number
 from respath.comparison.curves import critical_step, data_saving, early_loss, parameter_saving
-from respath.comparison.readings import Reading, dig, missing, read_exact, read_run
+from respath.comparison.readings import Reading, missing, read_exact, read_run
 from respath.comparison.results import Results
 from respath.comparison.statistics import CONFIDENCE, POWER, Interval, t_interval
-from respath.config.documents import Collector, Document, check, load_yaml
-from respath.config.paper import Overrides, RunRequest
 from respath.config.project import Project
 from respath.errors import UserError, did_you_mean
+from respath.papers.claims import EXACT, Claim, Expect, Side, Test
 
 SUPPORTED, CONTRADICTED, INCONCLUSIVE = "supported", "contradicted", "inconclusive"
 NOT_RUN, NOT_JUDGED = "not run", "not judged at this scale"
 #: Every verdict, in the order of reports.
 VERDICTS = (SUPPORTED, CONTRADICTED, INCONCLUSIVE, NOT_RUN, NOT_JUDGED)
-
-#: Metrics of a claim that come from the paper's own shapes, and the metric that a table calls them by.
-_EXACT = {
-    "account": "account",
-    "kv": "account.kv_cache",
-    "parameters": "account.parameters",
-    "flops": "account.flops",
-    "spec": "spec",
-}
-#: Metrics of trained runs: whole names, or a prefix with its dot.
-_TRAINED = (
-    "loss.",
-    "lm.",
-    "train.",
-    "analysis.",
-    "curve.early_difference",
-    "curve.critical_step",
-    "scaling.parameter_saving",
-    "scaling.data_saving",
-)
-
-# --- the document --------------------------------------------------------------------------------------------------
-
-
-class Side(Document):
-    """One side of a comparison, in the paper's terms; ``sizes`` for fits over sizes."""
-
-    size: str | None = None
-    sizes: tuple[str, ...] = ()
-    variant: str
-    context: int | None = None
-    recipe: Overrides = {}
-
-    @model_validator(mode="after")
-    def _one_or_many(self):
-        if (self.size is None) == (not self.sizes):
-            raise ValueError("names exactly one of `size` and `sizes`")
-        return self
-
-    def request(self, size: str | None = None) -> RunRequest:
-        """The run, at ``size`` for a side with several."""
-        return RunRequest(
-            size=size or self.size, variant=self.variant, context=self.context, recipe=self.recipe
-        )
-
-
-#: Allowed combinations of keys in ``expect``; docs/claims.md says what each means.
-_FORMS = (
-    {"direction", "min_effect"},
-    {"direction", "max_effect"},
-    {"direction", "than"},
-    {"equals", "tolerance"},
-    {"difference", "tolerance"},
-    {"equals", "exact"},
-    {"difference", "exact"},
-    {"rounds_to_million"},
-)
-
-
-class Expect(Document):
-    """What the claim says of left minus right, or of the left value alone."""
-
-    direction: Literal["lower", "higher", "not_lower", "none"] | None = None
-    min_effect: float | None = Field(None, ge=0)
-    max_effect: float | None = Field(None, ge=0)
-    than: float | None = None
-    equals: int | float | None = None
-    difference: int | float | None = None
-    tolerance: float | None = Field(None, gt=0)
-    exact: Literal[True] | None = None
-    rounds_to_million: int | None = None
-
-    @model_validator(mode="after")
-    def _known_form(self):
-        given = {name for name in type(self).model_fields if getattr(self, name) is not None}
-        if given not in _FORMS:
-            raise ValueError(f"the keys {sorted(given)} do not go together; docs/claims.md lists the forms")
-        wants = "max_effect" if self.direction in ("not_lower", "none") else "min_effect"
-        if self.direction and wants not in given and "than" not in given:
-            raise ValueError(f"direction {self.direction} goes with {wants}")
-        return self
-
-    @property
-    def of_left_alone(self) -> bool:
-        """Is the left value judged, and not a difference?"""
-        return self.than is not None or self.equals is not None or self.rounds_to_million is not None
-
-    def region(self) -> tuple[float, float]:
-        """The open interval that the judged quantity must lie in (exact forms: see ``judge_exact_claim``)."""
-        if self.than is not None:
-            return (self.than, math.inf) if self.direction == "higher" else (-math.inf, self.than)
-        if self.direction == "lower":
-            return -math.inf, -self.min_effect
-        if self.direction == "higher":
-            return self.min_effect, math.inf
-        if self.direction == "not_lower":
-            return -self.max_effect, math.inf
-        if self.direction == "none":
-            return -self.max_effect, self.max_effect
-        centre = self.equals if self.equals is not None else self.difference
-        return centre - self.tolerance, centre + self.tolerance
-
-
-class Test(Document):
-    """One comparison."""
-
-    __test__ = False  # a document, not a test case
-
-    metric: str
-    left: Side
-    right: Side | None = None
-    expect: Expect
-    printed: dict[str, Any] = {}
-    printed_from: dict[str, Any] = {}
-
-    @model_validator(mode="after")
-    def _has_two_sides(self):
-        if self.right is None and not self.expect.of_left_alone:
-            raise ValueError("a difference needs `right`")
-        return self
-
-
-class Claim(Document):
-    """One claim: a comparison, or ``all_of`` several."""
-
-    id: str
-    title: str
-    source: dict[str, Any]
-    metric: str | None = None
-    left: Side | None = None
-    right: Side | None = None
-    expect: Expect | None = None
-    printed: dict[str, Any] = {}
-    printed_from: dict[str, Any] = {}
-    all_of: tuple[Test, ...] = ()
-    judged_at: tuple[str, ...] = Field(min_length=1)
-    needs_seeds: int = Field(ge=0)
-    decisions: tuple[str, ...] = ()
-    note: str = ""
-
-    @model_validator(mode="after")
-    def _one_form(self):
-        single = (self.metric, self.left, self.expect)
-        if self.all_of and (any(single) or self.right):
-            raise ValueError("has both `all_of` and a comparison of its own; keep one")
-        if not self.all_of and not all(single):
-            raise ValueError("needs `metric`, `left` and `expect`, or `all_of`")
-        if self.expect and self.right is None and not self.expect.of_left_alone:
-            raise ValueError("a difference needs `right`")
-        return self
-
-    @property
-    def tests(self) -> tuple[Test, ...]:
-        """Its comparisons, one or several."""
-        if self.all_of:
-            return self.all_of
-        return (
-            Test(
-                metric=self.metric,
-                left=self.left,
-                right=self.right,
-                expect=self.expect,
-                printed=self.printed,
-                printed_from=self.printed_from,
-            ),
-        )
-
-
-def load_claims(project: Project, paper: str) -> tuple[Claim, ...]:
-    """The claims of a paper, in the file's order; none when it has no claims.yaml. Raises UserError, all problems at once."""
-    path = project.folder(paper).path / "claims.yaml"
-    if not path.exists():
-        return ()
-    data = load_yaml(path)
-    if not isinstance(data, list):
-        raise UserError(f"{path}: is not a list of claims; start each with `- id:`")
-    collect = Collector()
-    claims = [collect(check, Claim, entry, path, (index,)) for index, entry in enumerate(data)]
-    seen: set[str] = set()
-    for claim in filter(None, claims):
-        if claim.id in seen:
-            collect.lines.append(f"{path}: id: {claim.id!r} is given twice; rename one")
-        seen.add(claim.id)
-        for metric in {test.metric for test in claim.tests}:
-            if not metric.startswith((*_TRAINED, *(f"{prefix}." for prefix in _EXACT))):
-                known = [*_TRAINED, *(f"{prefix}." for prefix in _EXACT)]
-                collect.lines.append(
-                    f"{path}: {claim.id}.metric: {metric!r} is not known{did_you_mean(metric, known)}"
-                )
-        for test in claim.tests:
-            if not test.metric.startswith("analysis."):
-                continue
-            if problem := unknown_metric(test.metric, comparing=True):
-                collect.lines.append(f"{path}: {claim.id}.metric: {problem}")
-            elif is_ratio(test.metric) and test.right is None:
-                collect.lines.append(f"{path}: {claim.id}.right: is missing; {test.metric} compares two runs")
-        for metric, side in {test.metric: test.left for test in claim.tests}.items():
-            problem = project.unknown_metric(paper, metric) or _unknown_quantity(project, paper, metric, side)
-            if problem:
-                collect.lines.append(f"{path}: {claim.id}.metric: {problem}")
-        for scale in claim.judged_at:
-            if scale not in project.scales:
-                collect.lines.append(
-                    f"{path}: {claim.id}.judged_at: {scale!r} is no scale{did_you_mean(scale, project.scales)}"
-                )
-    collect.finish()
-    return tuple(claims)
-
-
-def _unknown_quantity(project: Project, paper: str, metric: str, side: Side) -> str:
-    """Why a quantity of the paper's own shapes does not exist; empty when it does, or when its model does not (yet)."""
-    kind, _, name = metric.partition(".")
-    if kind not in _EXACT:
-        return ""
-    request = side.request(side.sizes[0] if side.sizes else None)
-    try:
-        if kind == "spec":
-            data = project.view_of(project.resolve(paper, request, seed=0, scale="paper"))
-        else:
-            data = account(project.model_of(paper, request.size, request.variant, "paper")).to_json()
-    except UserError:
-        return ""
-    path = f"{_EXACT[kind]}.{name}".partition(".")[2]
-    _, unknown = dig(data, path)
-    return f"{metric!r} does not exist{unknown}" if unknown else ""
-
-
-# --- verdicts ------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -397,7 +165,7 @@ def _judge_test(project: Project, results: Results, paper: str, claim: Claim, te
             reason = f"no variant {side.variant!r} yet{did_you_mean(side.variant, folder.variants)}"
             return TestVerdict(text, NOT_RUN, reason, printed=test.printed)
     try:
-        if test.metric.partition(".")[0] in _EXACT:
+        if test.metric.partition(".")[0] in EXACT:
             return _judge_exact(project, results, paper, test, text)
         return _judge_seeds(project, results, paper, claim, test, text)
     except UserError as error:
@@ -412,7 +180,7 @@ def _judge_exact(project: Project, results: Results, paper: str, test: Test, tex
         if side is None:
             continue
         project.parse_ref(f"{paper}/{side.size}/{side.variant}")
-        reading = read_exact(project, results, paper, side.request(), f"{_EXACT[kind]}.{path}", "paper")
+        reading = read_exact(project, results, paper, side.request(), f"{EXACT[kind]}.{path}", "paper")
         if reading.state != "measured":
             return TestVerdict(text, NOT_RUN, reading.reason, printed=test.printed)
         values.append(reading.value)

@@ -16,7 +16,7 @@ from respath.comparison.cells import (
     is_number,
     rank_agreement,
 )
-from respath.comparison.claims import CONTRADICTED, VERDICTS, judge_claim, load_claims, signed
+from respath.comparison.claims import CONTRADICTED, VERDICTS, judge_claim, signed
 from respath.comparison.claims import NOT_RUN as CLAIM_NOT_RUN
 from respath.comparison.costs import duration, estimates
 from respath.comparison.noise import noise
@@ -24,6 +24,7 @@ from respath.comparison.notes import scale_notes
 from respath.comparison.provenance import provenance_of, stale_runs
 from respath.comparison.results import Results
 from respath.config.project import Artifact, Project
+from respath.papers.claims import load_claims
 
 #: Cells shown one by one in Markdown; the others are counted (diff.json has them all).
 _SHOWN_PER_TABLE = 400

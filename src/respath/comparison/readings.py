@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from respath.comparison.results import Results, imported
 from respath.config.paper import RunRequest
 from respath.config.project import Project, Run
 from respath.errors import UserError, did_you_mean
+from respath.files import dig
 
 #: Metrics that a small scale reproduces exactly: they come from the paper's own shapes (or are proportions of the data).
 SCALE_FREE = ("account.", "kv.", "spec.", "launch.", "sample.proportion")
@@ -43,17 +43,6 @@ def is_per_seed(metric: str) -> bool:
 def missing(reason: str) -> Reading:
     """A value that is not there (yet)."""
     return Reading(state="not run", reason=reason)
-
-
-def dig(data: Any, path: str) -> tuple[Any, str]:
-    """Follow a dotted path; the value, and the names known where the path broke off (empty when it did not)."""
-    for part in path.split("."):
-        if not isinstance(data, Mapping):
-            return None, " (it ends earlier)"
-        if part not in data:
-            return None, did_you_mean(part, sorted(map(str, data)))
-        data = data[part]
-    return data, ""
 
 
 def read_run(results: Results, run: Run, metric: str) -> Reading:

@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 
 from respath.comparison.cells import STATUSES, Grid, build_grid, rank_agreement
-from respath.comparison.claims import VERDICTS, Verdict, judge_claim, load_claims, signed
+from respath.comparison.claims import VERDICTS, Verdict, judge_claim, signed
 from respath.comparison.costs import duration, estimates
 from respath.comparison.diff import (
     counts_text,
@@ -31,6 +31,7 @@ from respath.config.documents import load_yaml
 from respath.config.project import Artifact, Project
 from respath.errors import OK, guard
 from respath.files import write_text
+from respath.papers.claims import load_claims
 from respath.reporting import figure as figures
 from respath.reporting.contamination import overlap_context
 from respath.reporting.footer import footer_lines

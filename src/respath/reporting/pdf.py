@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from respath.comparison.claims import judge_claim, load_claims
+from respath.comparison.claims import judge_claim
 from respath.comparison.diff import scale_note
 from respath.comparison.options import add_options, open_project
 from respath.comparison.provenance import provenance_of
@@ -20,6 +20,7 @@ from respath.config.paper import Paper
 from respath.config.project import Project
 from respath.errors import OK, WRONG_USE, UserError, guard
 from respath.files import atomic_open, write_text
+from respath.papers.claims import load_claims
 from respath.reporting.footer import footer_lines
 from respath.reporting.latex import environment
 
