@@ -1,0 +1,78 @@
+"""What DepthBench prints: transcribed whole, marked where it was read off a figure, and what the specs count."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from respath.accounting import account
+from respath.config.project import Project
+from respath.config.reported import load_reported
+
+PAPER = Path(__file__).parents[2] / "papers" / "depthbench"
+FILES = sorted((PAPER / "reported").glob("*.yaml"))
+
+
+def printed(table):
+    return load_reported(PAPER / "reported" / f"{table}.yaml")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_cell_of_a_table_is_transcribed_or_said_to_be_empty(path):
+    reported = load_reported(path)
+    given = {(cell.row, cell.column) for cell in reported.cells}
+    assert given == {(row, column) for row in reported.rows for column in reported.columns}
+    assert reported.source.paper == "depthbench" and 1 <= reported.source.page <= 27
+
+
+def test_printed_parameters_of_every_shape_are_those_of_the_spec():
+    table = printed("table3")
+    for size in table.rows:
+        counted = account(f"depthbench/{size}/pre-ln").parameters
+        assert abs(counted.backbone / 1e6 - table.value(size, "backbone")) <= 0.5
+        assert abs(counted.total / 1e6 - table.value(size, "total")) <= 0.5
+        ratio = table.value(size, "width") / table.value(size, "layers")
+        assert abs(ratio - table.value(size, "ratio")) <= table.half_unit(size, "ratio") + 1e-12
+
+
+def test_printed_parameters_of_every_architecture_are_those_of_the_spec():
+    table = printed("table6")
+    for variant in table.rows:
+        counted = account(f"depthbench/400M-L24/{variant}").parameters.total / 1e6
+        assert abs(counted - table.value(variant, "total")) <= table.half_unit(variant, "total")
+
+
+@pytest.mark.parametrize("name", ["table3", "table7", "table8", "table9"])
+def test_printed_shapes_are_those_of_the_paper_file_and_follow_its_rule(name):
+    sizes = Project.find(PAPER).folder("depthbench").paper.sizes
+    table = printed(name)
+    for row in table.rows:
+        assert sizes[row].layers == table.value(row, "layers")
+        assert sizes[row].width == table.value(row, "width") and sizes[row].width % 32 == 0
+        if "ffn_width" in table.columns:
+            widths = (
+                3 * sizes[row].width if name == "table9" else 16 * math.ceil(8 * sizes[row].width / 3 / 16)
+            )
+            assert sizes[row].ffn_width == table.value(row, "ffn_width") == widths
+
+
+def test_values_of_figure_2_say_whether_the_text_prints_them_or_they_were_read_off():
+    table = printed("fig2")
+    cells = [cell for cell in table.cells if cell.value is not None]
+    assert all((cell.accuracy is None) == (cell.note == "the text") for cell in cells)
+    assert table.half_unit("mhc", "400M-L24") == 0.001
+    assert table.half_unit("hc", "400M-L32") == 0.0005
+    for other in table.also_printed:
+        assert abs(other.value - table.value(other.row, other.column)) <= 0.001 + 1e-9, "the error of reading"
+
+
+def test_the_printed_cost_of_prefill_needs_logits_of_the_last_position():
+    table = printed("fig11")
+    widest = account("depthbench/400M-L16/pre-ln").flops.forward / 1e12
+    assert abs(widest - table.value("400M-L16", "prefill")) <= 0.05
+    everywhere = account("depthbench/400M-L16/pre-ln", logits="all").flops.forward / 1e12
+    assert abs(everywhere - table.value("400M-L16", "prefill")) > 0.05
+    deepest = {name: account(f"depthbench/400M-L70/{name}").flops.forward / 1e12 for name in ("pre-ln", "hc")}
+    assert round(deepest["pre-ln"], 1) == 4.3 and round(deepest["hc"], 1) == 4.4
