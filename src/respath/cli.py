@@ -14,8 +14,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from respath.config.model import identity
-from respath.config.paper import RunRequest
 from respath.config.project import Project, Run, find_root
+from respath.config.request import RunRequest
 from respath.config.run import tokenizer_id
 from respath.errors import WRONG_USE, UserError, did_you_mean, explain_os_error, guard
 from respath.files import flattened, read_json
@@ -53,7 +53,7 @@ Scale = Annotated[str | None, typer.Option("--scale", help="smoke, mini or paper
 
 
 def _project(scale: str | None = None, seed: int | None = None) -> Project:
-    from respath.config.documents import load_dials
+    from respath.documents import load_dials
 
     root = find_root()
     config = load_dials(root / "config.yaml")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from respath.config.paper import RunRequest
 from respath.config.project import Project, Run
+from respath.config.request import RunRequest
 from respath.importing import import_run
 from respath.model import build_model
 from respath.model.export import export

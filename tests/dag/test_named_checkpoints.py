@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from respath.config.paper import RunRequest
 from respath.config.project import Project
+from respath.config.request import RunRequest
 from respath.config.run import tokens_id
 from respath.errors import UserError
 from respath.jobs import check_named_checkpoints

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 
-from respath.config.paper import RunRequest
+from respath.config.request import RunRequest
 from respath.config.run import tokens_id
 from respath.files import canonical_json
 

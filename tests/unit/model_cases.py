@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from respath.config.documents import check
 from respath.config.model import ModelSpec
+from respath.documents import check
 from respath.model import build_model
 from tests.unit.noise import with_noise
 

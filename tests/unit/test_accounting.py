@@ -16,8 +16,8 @@ from respath.accounting.flops import forward_flops
 from respath.accounting.kv import main as kv_main
 from respath.accounting.measure import measured_kv
 from respath.accounting.parameters import count_parameters
-from respath.config.documents import check
 from respath.config.model import ModelSpec, identity
+from respath.documents import check
 from respath.errors import UserError
 from respath.model import build_model, parameter_roles
 from tests.unit.model_cases import VARIANTS, spec_of

@@ -11,8 +11,8 @@ from respath.accounting import account
 from respath.accounting.flops import depth_sources, depth_sources_as_printed
 from respath.accounting.parameters import count_parameters, stored_with_replaced_projections
 from respath.cli import main
-from respath.config.paper import RunRequest
 from respath.config.project import Project, find_root
+from respath.config.request import RunRequest
 from respath.model.resolve import resolve_spec
 
 # --- DepthBench ------------------------------------------------------------------------------------------------------

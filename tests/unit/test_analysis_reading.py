@@ -12,10 +12,11 @@ import yaml
 from respath.comparison.claims import judge_claim
 from respath.comparison.readings import read_run
 from respath.config.claimed import claimed_analyses
-from respath.config.paper import Column, RunRequest
 from respath.config.project import Project, find_root
+from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.papers.claims import Claim, load_claims
+from respath.papers.tables import Column
 from tests.golden.synthetic_results import write_json
 from tests.golden.toy import ROOT, toy
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from respath.accounting import account
-from respath.config.reported import load_reported
+from respath.papers.reported import load_reported
 
 PAPER = Path(__file__).parents[2] / "papers" / "bov"
 FILES = sorted((PAPER / "reported").glob("*.yaml"))

@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from respath.config.documents import check, load_yaml
 from respath.config.model import identity
-from respath.config.paper import Corpora
 from respath.config.run import Data, NeoxTokenizer, Sample
 from respath.data.detokenize import Detokenizer, byte_of_character, gpt2
 from respath.data.documents import SLIMPAJAMA_DOMAINS, lines, list_corpus, zst_blocks
@@ -23,8 +21,10 @@ from respath.data.paths import matches, splits_of
 from respath.data.sample import make_sample, shard_path, texts
 from respath.data.tokenize import tokenize_shard
 from respath.data.tokenizer import END_OF_TEXT, load, make_tokenizer
+from respath.documents import check, load_yaml
 from respath.errors import UserError
 from respath.files import read_json, write_json
+from respath.papers.paper import Corpora
 
 ROOT = Path(__file__).parents[2]
 CORPORA = check(Corpora, load_yaml(ROOT / "papers/corpora.yaml"), "papers/corpora.yaml").corpora

@@ -9,7 +9,7 @@ import pytest
 
 from respath.accounting import account
 from respath.config.project import Project
-from respath.config.reported import load_reported
+from respath.papers.reported import load_reported
 
 PAPER = Path(__file__).parents[2] / "papers" / "depthbench"
 FILES = sorted((PAPER / "reported").glob("*.yaml"))

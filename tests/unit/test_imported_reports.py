@@ -10,7 +10,7 @@ from respath.comparison.diff import compare, markdown
 from respath.comparison.provenance import provenance_of
 from respath.comparison.readings import read_run
 from respath.comparison.results import Results
-from respath.config.paper import RunRequest
+from respath.config.request import RunRequest
 from respath.files import read_json
 from respath.reference.bundle import bundle, restored
 from respath.reporting import page

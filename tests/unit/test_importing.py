@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from respath.comparison.results import imported
 from respath.config.model import identity
-from respath.config.paper import RunRequest
 from respath.config.project import Project, Run
+from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.evaluation.loss import evaluate, token_losses, unweighted_mean
 from respath.evaluation.weights import load_trained

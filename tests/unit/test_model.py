@@ -11,8 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from respath.config.documents import check
 from respath.config.model import ModelSpec
+from respath.documents import check
 from respath.errors import UserError
 from respath.model import build_model, parameter_roles
 from respath.model.initial import initial_tensor

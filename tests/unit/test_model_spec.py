@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from respath.config.documents import check
 from respath.config.model import ModelSpec
+from respath.documents import check
 from respath.errors import UserError
 
 SHAPE = {"vocab_size": 256, "layers": 4, "width": 32, "heads": 4, "kv_heads": 4, "ffn_width": 48}

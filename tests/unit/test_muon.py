@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from respath.config.paper import RunRequest
 from respath.config.project import Project
+from respath.config.request import RunRequest
 from respath.config.run import ParameterGroup, Recipe
 from respath.errors import UserError
 from respath.model import build_model, parameter_roles

@@ -6,12 +6,12 @@ import pytest
 import yaml
 
 from respath.accounting import account
-from respath.config.paper import RunRequest
 from respath.config.project import Project, find_root
-from respath.config.reported import load_reported
+from respath.config.request import RunRequest
 from respath.config.run import learning_rate
 from respath.errors import UserError
 from respath.model import build_model
+from respath.papers.reported import load_reported
 
 ROOT = find_root()
 

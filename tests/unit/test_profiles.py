@@ -8,7 +8,7 @@ import re
 import pytest
 import yaml
 
-from respath.config.paper import UserConfig
+from respath.settings import UserConfig
 from tests.project_copy import ROOT
 
 PROFILES = sorted(path.parent.name for path in (ROOT / "profiles").glob("*/profile.yaml"))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from respath.config.documents import load_yaml
-from respath.config.reported import load_reported, shown_decimals
+from respath.documents import load_yaml
 from respath.errors import UserError
+from respath.papers.reported import load_reported, shown_decimals
 
 PAPER = Path(__file__).parents[2] / "papers" / "resformer"
 FILES = sorted((PAPER / "reported").glob("*.yaml"))

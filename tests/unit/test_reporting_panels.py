@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 
 from respath.comparison.curves import critical_point, parameter_saving, smoothing_steps
 from respath.comparison.results import Results
-from respath.config.panels import Panels
-from respath.config.paper import RunRequest
 from respath.config.project import Artifact, Project, find_root
+from respath.config.request import RunRequest
 from respath.errors import UserError
+from respath.papers.figures import Panels
 from respath.reporting.figure import main, render, scale_line
 from respath.reporting.looks import style
 from respath.reporting.panels.axes import entries, log_bar, log_ticks, looks

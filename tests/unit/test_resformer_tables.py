@@ -6,11 +6,11 @@ import pytest
 
 from respath.comparison.cells import build_grid
 from respath.comparison.results import Results
-from respath.config.documents import load_yaml
-from respath.config.paper import RunRequest
 from respath.config.project import Project, find_root
-from respath.config.reported import load_reported
+from respath.config.request import RunRequest
+from respath.documents import load_yaml
 from respath.files import read_json, write_json
+from respath.papers.reported import load_reported
 from respath.reporting.table import render
 from tests.golden.synthetic_results import write_results
 

@@ -9,8 +9,8 @@ import pytest
 from respath.comparison.cells import build_grid
 from respath.comparison.claims import judge_claim
 from respath.comparison.results import Results
-from respath.config.paper import RunRequest
 from respath.config.project import Project, find_root
+from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.papers.claims import Claim
 from respath.reporting.table import render

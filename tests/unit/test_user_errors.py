@@ -11,13 +11,13 @@ import pytest
 from respath.cli import amount, main
 from respath.comparison.diff import compare
 from respath.comparison.results import Results
-from respath.config.documents import check, load_dials
 from respath.config.model import identity
-from respath.config.paper import UserConfig
 from respath.config.project import Project
+from respath.documents import check, load_dials
 from respath.errors import UserError, explain_os_error
 from respath.files import write_json
 from respath.jobs import check_writable
+from respath.settings import UserConfig
 from respath.training.clean import main as clean
 from respath.training.folders import ELSEWHERE
 from respath.training.results import earlier_result

@@ -11,7 +11,7 @@ import re
 import pytest
 import torch
 
-from respath.config.paper import RunRequest
+from respath.config.request import RunRequest
 from respath.model import build_model, parameter_roles
 from respath.training.optimizer import make_optimizer
 from tests.unit.paper_variants import PROJECT, REFS

@@ -5,7 +5,7 @@ import datetime
 import pytest
 import yaml
 
-from respath.config.documents import load_yaml
+from respath.documents import load_yaml
 from respath.errors import UserError
 
 TEXT = """\

@@ -12,7 +12,7 @@ from respath import jobs
 from respath.analysis.catalogue import CATALOGUE
 from respath.comparison.results import imported
 from respath.config.claimed import claimed_analyses
-from respath.config.documents import load_dials
+from respath.documents import load_dials
 from respath.config.model import identity
 from respath.config.project import Project
 from respath.config.run import sample_id, tokenizer_id, tokens_id

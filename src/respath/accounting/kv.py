@@ -8,8 +8,8 @@ from typing import Any
 
 from respath.accounting import account
 from respath.accounting.commands import entries_argument
-from respath.config.documents import check
 from respath.config.model import ModelSpec, identity
+from respath.documents import check
 from respath.errors import UserError, guard
 from respath.files import write_json
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from respath.comparison.readings import Reading, missing, read_run
 from respath.comparison.results import Results, imported
-from respath.config.paper import RunRequest
 from respath.config.project import Project, Run
+from respath.config.request import RunRequest
 
 #: Steps over which a difference of training losses is smoothed before a crossing is read off (decision critical-point), and
 #: the largest share of a shorter training: 100 of 40 steps would leave a straight line.

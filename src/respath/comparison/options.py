@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 from respath.comparison.results import Results
-from respath.config.documents import load_dials
 from respath.config.project import Artifact, Project, find_root
+from respath.documents import load_dials
 from respath.errors import UserError
 
 

@@ -7,8 +7,8 @@ import math
 from typing import Any, Literal
 
 from respath.comparison.results import Results, imported
-from respath.config.paper import RunRequest
 from respath.config.project import Project, Run
+from respath.config.request import RunRequest
 from respath.errors import UserError, did_you_mean
 from respath.files import dig
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from respath.config.documents import Model, check
+from respath.documents import Model, check
 from respath.errors import UserError
 from respath.files import read_json
 

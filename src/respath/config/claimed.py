@@ -6,9 +6,9 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from respath.config.documents import load_yaml
 from respath.config.project import Project, Run
 from respath.config.request import RunRequest
+from respath.documents import load_yaml
 from respath.errors import UserError
 
 PREFIX = "analysis."

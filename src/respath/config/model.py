@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from respath.config.documents import Document
+from respath.documents import Document
 
 Layers = tuple[int, ...]
 

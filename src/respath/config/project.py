@@ -11,26 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from respath.analysis.catalogue import CATALOGUE
-from respath.config import paper as documents
-from respath.config.documents import Collector, check, load_dials, load_yaml
 from respath.config.metrics import unknown_run_metric
 from respath.config.model import ModelSpec
-from respath.config.panels import Panels
-from respath.config.paper import (
-    Corpora,
-    Figure,
-    Figures,
-    Overrides,
-    Paper,
-    RunRequest,
-    Scale,
-    ScalePaper,
-    Table,
-    Tables,
-    UserConfig,
-    Variant,
-    Variants,
-)
+from respath.config.request import Overrides, RunRequest
 from respath.config.run import (
     Corpus,
     Data,
@@ -43,7 +26,13 @@ from respath.config.run import (
     summed_learning_rate,
     tokens_id,
 )
+from respath.documents import Collector, check, load_dials, load_yaml
 from respath.errors import UserError, did_you_mean
+from respath.papers.figures import Figure, Figures, Panels
+from respath.papers.paper import AccountingDefaults, Corpora, Evaluation, Paper, Variant, Variants
+from respath.papers.scales import Scale, ScalePaper
+from respath.papers.tables import Column, Row, Table, Tables
+from respath.settings import UserConfig
 
 #: Text kept per token of quota: more than any tokenizer here needs, so that the token quota is what stops.
 BYTES_PER_TOKEN = 8
@@ -270,7 +259,7 @@ class Project:
                     where = f"scales/{scale.id}.yaml: papers.{paper}.measured.{name}"
                     if problem := self.unknown_metric(paper, one.metric):
                         collect.lines.append(f"{where}: metric {problem}")
-                    for request in (one.run, self.request(one.run, one.minus or documents.RunRequest())):
+                    for request in (one.run, self.request(one.run, one.minus or RunRequest())):
                         try:
                             self.parse_ref(f"{paper}/{request.size}/{request.variant}")
                         except UserError as error:
@@ -435,7 +424,7 @@ class Project:
             )
         return paper, size, variant
 
-    def accounting_defaults(self, paper: str) -> documents.AccountingDefaults:
+    def accounting_defaults(self, paper: str) -> AccountingDefaults:
         """The paper's conventions for FLOPs and KV bytes."""
         return self.folder(paper).paper.accounting
 
@@ -536,7 +525,7 @@ class Project:
         """The token data of a paper at a scale."""
         return _cached_data(self, paper, scale or self.config.scale)
 
-    def evaluation_of(self, paper: str, scale: str | None = None) -> documents.Evaluation:
+    def evaluation_of(self, paper: str, scale: str | None = None) -> Evaluation:
         """What runs of a paper are measured on at a scale."""
         base = self.folder(paper).paper.evaluation
         _, changes = self.scale_of(paper, scale)
@@ -574,15 +563,11 @@ class Project:
                 for wanted in panel.wanted():
                     yield f"panels.{i}.{wanted.key}", self.request(definition.run, *wanted.layers)
 
-    def cell_request(
-        self, table: Table, row: documents.Row, column: documents.Column
-    ) -> tuple[str, RunRequest]:
+    def cell_request(self, table: Table, row: Row, column: Column) -> tuple[str, RunRequest]:
         """Metric and run of one table cell (text columns have no metric: an empty one)."""
         return (row.metric or column.metric or ""), self.request(table.run, column.run, row.run)
 
-    def cell_reads(
-        self, table: Table, row: documents.Row, column: documents.Column
-    ) -> tuple[tuple[str, RunRequest], ...]:
+    def cell_reads(self, table: Table, row: Row, column: Column) -> tuple[tuple[str, RunRequest], ...]:
         """Metric and run of everything that a cell reads: in a column of differences two runs, or none."""
         metric, request = self.cell_request(table, row, column)
         if not column.difference:
@@ -591,7 +576,7 @@ class Project:
             return ()
         return ((metric, request), (metric, self.request(table.run, column.run, row.minus)))
 
-    def excluded(self, row: documents.Row) -> str | None:
+    def excluded(self, row: Row) -> str | None:
         """Why a row's runs are not trained at this scale; None where they are."""
         return row.only.because if row.only and self.scale.id not in row.only.scales else None
 

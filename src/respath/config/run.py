@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from respath.config.documents import Document
 from respath.config.model import ModelSpec, identity
+from respath.documents import Document
 from respath.files import canonical_json, content_hash
 
 #: Parameters that AdamW updates beside Muon.

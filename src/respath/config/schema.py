@@ -16,19 +16,20 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from respath.config import paper
-from respath.config.documents import Document
+from respath import settings
 from respath.config.project import find_root
+from respath.documents import Document
 from respath.errors import guard
 from respath.generated import add_check_option, write_or_check
+from respath.papers import figures, paper, scales, tables
 
 SCHEMAS: dict[str, type[BaseModel]] = {
-    "config": paper.UserConfig,
+    "config": settings.UserConfig,
     "paper": paper.Paper,
     "variants": paper.Variants,
-    "tables": paper.Tables,
-    "figures": paper.Figures,
-    "scale": paper.Scale,
+    "tables": tables.Tables,
+    "figures": figures.Figures,
+    "scale": scales.Scale,
     "corpora": paper.Corpora,
 }
 
@@ -107,13 +108,13 @@ def generated(root: Path) -> dict[Path, str]:
         [
             "# config.yaml",
             "",
-            "Generated from `src/respath/config/paper.py` by `python -m respath.config.schema`. Every key is optional.",
+            "Generated from `src/respath/settings.py` by `python -m respath.config.schema`. Every key is optional.",
             "`snakemake --config scale=mini` wins over the file; nested values belong in a file of their own, given with",
             "`--configfile`, because nested `--config` values arrive as text.",
             "",
             "| key | values | default | meaning |",
             "|---|---|---|---|",
-            *_rows(paper.UserConfig),
+            *_rows(settings.UserConfig),
             "",
         ]
     )

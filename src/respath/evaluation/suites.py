@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from pydantic import model_validator
 
-from respath.config.documents import Document, check, load_yaml
+from respath.documents import Document, check, load_yaml
 from respath.errors import UserError, did_you_mean
 
 TASKS_FILE = Path(__file__).with_name("tasks.yaml")

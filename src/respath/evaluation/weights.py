@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from respath.config.documents import check
 from respath.config.run import RunSpec
+from respath.documents import check
 from respath.errors import UserError
 from respath.files import read_json, sha256_file
 from respath.gpu_lease import lease_gpus

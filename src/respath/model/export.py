@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from respath.config.documents import check
 from respath.config.model import ModelSpec, OwnValues, PreLN, identity
+from respath.documents import check
 from respath.errors import UserError
 from respath.files import read_json, sha256_file, write_json
 from respath.model.build import build_model

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from respath.config.documents import check
 from respath.config.model import ModelSpec
+from respath.documents import check
 
 
 def resolve_spec(

@@ -9,9 +9,9 @@ from pydantic import Field, model_validator
 
 from respath.accounting import account
 from respath.analysis.catalogue import is_ratio, unknown_metric
-from respath.config.documents import Collector, Document, check, load_yaml
-from respath.config.paper import Overrides, RunRequest
 from respath.config.project import Project
+from respath.config.request import Overrides, RunRequest
+from respath.documents import Collector, Document, check, load_yaml
 from respath.errors import UserError, did_you_mean
 from respath.files import dig
 

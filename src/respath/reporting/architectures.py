@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from respath.accounting import account
-from respath.config.documents import Document
 from respath.config.model import ModelSpec
 from respath.config.project import Project, find_root
+from respath.documents import Document
 from respath.errors import UserError, guard
 from respath.generated import add_check_option, write_or_check
 

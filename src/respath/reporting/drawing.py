@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import FuncFormatter
 
-from respath.config.paper import Curves
+from respath.papers.figures import Curves
 from respath.reporting.looks import (
     DASHES,
     MARKERS,

@@ -9,10 +9,10 @@ import sys
 
 from respath.comparison.options import add_artifact_options, open_artifact
 from respath.comparison.results import Results
-from respath.config.panels import Panels
 from respath.config.project import Artifact, Project
 from respath.errors import OK, UserError, guard
 from respath.files import atomic_open, write_text
+from respath.papers.figures import Panels
 from respath.reporting.panels.build import shown
 from respath.reporting.panels.data import Shown
 from respath.reporting.series import Series, series_of

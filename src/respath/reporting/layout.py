@@ -18,8 +18,8 @@ from respath.comparison.cells import (
     baseline_rows,
     is_number,
 )
-from respath.config.paper import Column, Row
 from respath.config.project import Project
+from respath.papers.tables import Column, Row
 
 #: Above so many measured columns a table shows only values: differences from the baseline would not fit a page.
 _MOST_COLUMNS_WITH_GAINS = 3

@@ -27,8 +27,8 @@ from respath.comparison.notes import scale_notes
 from respath.comparison.options import add_options, open_project
 from respath.comparison.provenance import Provenance, provenance_of
 from respath.comparison.results import Results, imported
-from respath.config.documents import load_yaml
 from respath.config.project import Artifact, Project
+from respath.documents import load_yaml
 from respath.errors import OK, guard
 from respath.files import write_text
 from respath.papers.claims import load_claims

@@ -16,11 +16,11 @@ from respath.comparison.diff import scale_note
 from respath.comparison.options import add_options, open_project
 from respath.comparison.provenance import provenance_of
 from respath.comparison.results import Results
-from respath.config.paper import Paper
 from respath.config.project import Project
 from respath.errors import OK, WRONG_USE, UserError, guard
 from respath.files import atomic_open, write_text
 from respath.papers.claims import load_claims
+from respath.papers.paper import Paper
 from respath.reporting.footer import footer_lines
 from respath.reporting.latex import environment
 

@@ -8,7 +8,7 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from respath.config.panels import Panel
+from respath.papers.figures import Panel
 from respath.reporting.panels.savings import Saving
 
 #: ours: measured. printed: by the paper. reference: a horizontal line. fit: computed through ours.

@@ -12,7 +12,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.textpath import TextPath
 
-from respath.config.panels import Panels
+from respath.papers.figures import Panels
 from respath.reporting.looks import WIDTH, head_and_foot, wrapped
 from respath.reporting.panels import axes as kinds
 from respath.reporting.panels.data import Drawn, Shown

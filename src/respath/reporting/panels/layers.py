@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from respath.comparison.statistics import mean
-from respath.config.panels import Checkpoints, Layers, Matrix, Positions, Ranks
+from respath.papers.figures import Checkpoints, Layers, Matrix, Positions, Ranks
 from respath.reporting.panels.data import Drawn, Grid, Line, Mark
 from respath.reporting.panels.reader import Reader, averaged
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from respath.comparison.statistics import Interval
-from respath.config.paper import Scale
+from respath.papers.scales import Scale
 
 Direction = Literal["fewer", "more"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from respath.config.panels import Bars, Sweep
+from respath.papers.figures import Bars, Sweep
 from respath.reporting.panels.data import Drawn, Line, Mark
 from respath.reporting.panels.reader import BySeed, Reader, averaged
 

@@ -11,9 +11,10 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from respath.analysis.catalogue import unknown_series
-from respath.config.documents import Document
 from respath.config.request import RunRequest
+from respath.documents import Document
 from respath.errors import did_you_mean
+from respath.papers.tables import target_names
 
 #: A metric of a trained run.
 _METRIC = re.compile(r"^(loss|lm|train)\.[A-Za-z0-9_.-]+$")
@@ -404,3 +405,27 @@ class Panels(Document):
         if len({len(row) for row in self.layout}) > 1:
             raise ValueError("layout: all rows must be equally long")
         return self
+
+
+class Curves(Document):
+    """Training-loss curves of some runs against tokens, and their difference from a baseline."""
+
+    kind: Literal["curves"]
+    title: str
+    section: str
+    caption: str = ""
+    run: RunRequest = RunRequest()
+    variants: tuple[str, ...]
+    baseline: str
+    reported: str | None = None
+
+
+Figure = Annotated[Curves | Panels, Field(discriminator="kind")]
+
+
+class Figures(Document):
+    """papers/<id>/figures.yaml."""
+
+    figures: dict[str, Figure]
+
+    _targets = field_validator("figures")(target_names)

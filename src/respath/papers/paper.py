@@ -1,0 +1,174 @@
+"""A paper as data: what its folder under ``papers/`` may say (paper, variants, tables, figures)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from respath.config.request import Overrides
+from respath.config.run import Corpus, Muon, ParameterGroup, Precision, Tokenizer
+from respath.documents import Document
+
+
+def _names(mapping: dict[str, Any]) -> dict[str, Any]:
+    """Names that become parts of paths and of ``paper/size/variant``."""
+    for name in mapping:
+        if "/" in name or not name.isprintable() or name != name.strip() or not name:
+            raise ValueError(
+                f"{name!r} cannot be a name: it becomes a part of folder names, so no slash, no line break, no space at its ends"
+            )
+    return mapping
+
+
+class Size(Document):
+    """One shape of the paper, by its printed label."""
+
+    layers: int = Field(ge=1)
+    width: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    ffn_width: int = Field(ge=1)
+    kv_group: int = Field(1, ge=1)
+    """Query heads per key-value head."""
+    recipe: Overrides = {}
+    """Recipe fields of this size; they win over a variant's."""
+    inferred: bool = False
+    """The paper does not print this shape; the value is our inference (see ``note``)."""
+    note: str | None = None
+
+
+class PaperRecipe(Document):
+    """The paper's training recipe, in the paper's own terms; scales multiply or replace parts of it."""
+
+    steps: int
+    warmup_steps: int
+    start_lr: float
+    peak_lr: float
+    final_lr_ratio: float
+    beta1: float
+    beta2: float
+    adam_eps: float
+    weight_decay: float
+    grad_clip: float | None
+    context: int
+    micro_batch_tokens: int
+    """A step is ``micro_batches`` micro-batches (over all GPUs and accumulation) of ``micro_batch_tokens //
+    context`` sequences: how the paper keeps about 2M tokens per step at every length (Table 13)."""
+    micro_batches: int
+    precision: Precision = "bf16"
+    coefficient_weight_decay: float = 0.0
+    norm_weight_decay: float = 0.0
+    optimizer: Literal["adamw", "muon_adamw"] = "adamw"
+    schedule: Literal["cosine", "constant_linear"] = "cosine"
+    warmdown_share: float | None = None
+    groups: dict[str, ParameterGroup] = {}
+    muon: Muon | None = None
+    target_flops: float | None = None
+    """Training FLOPs of every run, in the paper's own count: a variant that costs less per token takes more steps.
+    null: all runs take ``steps``, which are the baseline's otherwise."""
+
+
+class DomainShare(Document):
+    """One domain of the mix."""
+
+    label: str
+    share: float = Field(gt=0, le=1)
+
+
+def sums_to_one(domains: dict[str, DomainShare] | None) -> dict[str, DomainShare] | None:
+    total = sum(domain.share for domain in domains.values()) if domains else 1
+    if abs(total - 1) > 1e-9:
+        raise ValueError(f"the domain shares sum to {total:g}, not 1")
+    return domains
+
+
+class PaperData(Document):
+    """The paper's corpus, tokenizer and quotas."""
+
+    corpus: str
+    tokenizer: Tokenizer
+    domains: dict[str, DomainShare]
+    train_tokens: int
+    validation_tokens: int
+    shards: int = 1
+
+    _sum = field_validator("domains")(sums_to_one)
+
+
+class Hardware(Document):
+    """The machine of the paper: for Table 13 and for cost estimates, never part of a run's identity."""
+
+    gpus: int
+    gpu: str
+
+
+class AccountingDefaults(Document):
+    """The paper's own conventions for FLOPs and KV bytes, and the variant that others are compared with."""
+
+    context: int
+    logits: Literal["all", "last"]
+    attention: Literal["causal", "full"]
+    baseline: str
+    training_context: int | None = None
+    """Tokens per sequence of training FLOPs; null: ``context``."""
+
+
+class Evaluation(Document):
+    """What a finished run is measured on."""
+
+    loss_sequences: int = Field(ge=1)
+    """Validation sequences per domain."""
+    tasks: tuple[str, ...] = ()
+    """lm-eval tasks (zero-shot), in the paper's order."""
+    limit: int | None = None
+    """Items per task; null takes all."""
+    common_context: int | None = None
+    """Length at which runs of longer training sequences are scored too (``loss.common``), in the paper's terms."""
+    analysis_sequences: int = Field(143, ge=1)
+    """Validation sequences per domain that analyses of trained models read."""
+
+
+class Paper(Document):
+    """papers/<id>/paper.yaml."""
+
+    id: str
+    title: str
+    short: str
+    authors: tuple[str, ...]
+    arxiv: str
+    venue: str | None = None
+    year: int
+    sizes: dict[str, Size]
+    model: Overrides
+    """Model fields shared by all sizes."""
+    recipe: PaperRecipe
+    data: PaperData
+    hardware: Hardware
+    accounting: AccountingDefaults
+    evaluation: Evaluation
+
+    _names = field_validator("sizes")(_names)
+
+
+class Variant(Document):
+    """One entry of variants.yaml: overrides of the model and recipe; title, label and colour are for people only."""
+
+    title: str
+    label: str
+    colour: str = Field("#444444", pattern=r"^#[0-9a-fA-F]{6}$")
+    model: Overrides = {}
+    recipe: Overrides = {}
+
+
+class Variants(Document):
+    """papers/<id>/variants.yaml."""
+
+    variants: dict[str, Variant]
+
+    _names = field_validator("variants")(_names)
+
+
+class Corpora(Document):
+    """papers/corpora.yaml: every corpus by name."""
+
+    corpora: dict[str, Corpus]

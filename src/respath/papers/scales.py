@@ -1,0 +1,129 @@
+"""Scales as data: what a scale is for, and what it changes of each paper."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from respath.analysis.catalogue import unknown_metric
+from respath.config.request import Overrides, RunRequest
+from respath.config.run import Tokenizer
+from respath.documents import Document
+from respath.papers.paper import DomainShare, sums_to_one
+from respath.settings import distinct_seeds
+
+
+class ScaleRecipe(Document):
+    """What a scale changes of a recipe; null keeps the paper's value."""
+
+    steps: int | None = None
+    """Of every run, or of the baseline where the paper trains for equal FLOPs."""
+    lr_factor: float = Field(1.0, gt=0)
+    """Peak, final and every overridden learning rate times this factor, so that a grid keeps its ratios."""
+    micro_batch_tokens: int | None = None
+    micro_batches: int | None = None
+    context_divisor: int = Field(1, ge=1)
+    """Paper contexts divided by this."""
+    coefficient_lr: Literal["same", "matched"] = "same"
+    """same: coefficients follow the schedule as they are. matched: their learning rate is raised so that its sum
+    over the shorter run equals the paper's, or coefficients could not move as far (decision coefficient-lr)."""
+    precision: Literal["bf16", "fp32"] | None = None
+
+
+class ScaleData(Document):
+    """What a scale changes of the data; null keeps the paper's value."""
+
+    corpus: str | None = None
+    tokenizer: Tokenizer | None = None
+    domains: dict[str, DomainShare] | None = None
+    """The mix of a stand-in whose domains are not the paper's."""
+    train_tokens: int | None = None
+    validation_tokens: int | None = None
+    shards: int | None = None
+
+    _sum = field_validator("domains")(sums_to_one)
+
+
+class ScaleEvaluation(Document):
+    """What a scale changes of the evaluation; null keeps the paper's value."""
+
+    loss_sequences: int | None = None
+    limit: int | None = None
+    analysis_sequences: int | None = None
+
+
+class RunSet(Document):
+    """Runs that differ in their variant only, in the paper's terms."""
+
+    size: str
+    variants: tuple[str, ...] = Field(min_length=1)
+    context: int | None = None
+    recipe: Overrides = {}
+
+    def requests(self) -> tuple[RunRequest, ...]:
+        """One request per variant."""
+        return tuple(
+            RunRequest(size=self.size, variant=variant, context=self.context, recipe=self.recipe)
+            for variant in self.variants
+        )
+
+
+class Measured(Document):
+    """A number that a scale's notes tell: a metric of a run, or its difference from another run."""
+
+    metric: str
+    """``loss.``, ``lm.``, ``train.`` or ``analysis.`` as in tables; ``curve.early`` is the mean training loss over the first
+    tenth of the steps after the warm-up."""
+    run: RunRequest
+    minus: RunRequest | None = None
+    """What differs in the other run; the rest is as in ``run``. Differences are paired over seeds."""
+
+    @field_validator("metric")
+    @classmethod
+    def _known(cls, metric: str) -> str:
+        if metric != "curve.early" and not metric.startswith(("loss.", "lm.", "train.", "analysis.")):
+            raise ValueError(
+                f"{metric!r} is no metric of a run: curve.early, loss., lm., train. or analysis."
+            )
+        if metric.startswith("analysis.") and (problem := unknown_metric(metric)):
+            raise ValueError(problem)
+        return metric
+
+
+class ScalePaper(Document):
+    """How one paper shrinks at a scale."""
+
+    model: Overrides = {}
+    sizes: dict[str, Overrides] = {}
+    variants: dict[str, Overrides] = {}
+    """Model fields of single variants, e.g. fewer blocks of a shallower model."""
+    recipe: ScaleRecipe = ScaleRecipe()
+    data: ScaleData = ScaleData()
+    evaluation: ScaleEvaluation = ScaleEvaluation()
+    paired: tuple[RunSet, ...] | None = None
+    """Runs that take every seed of the scale, the most important first; all others take its first seed, and rows and
+    claims with one seed get no verdict. null: every run takes every seed."""
+    first: tuple[str, ...] = ()
+    """Tables and figures whose runs are trained before all others', the most important first (after ``paired``)."""
+    notes: tuple[str, ...] = ()
+    """Paragraphs of the paper's page and of diff.md at this scale: what its recipe hides, with placeholders for its numbers
+    (``respath.comparison.notes``)."""
+    measured: dict[str, Measured] = {}
+    """Numbers of finished runs that the notes may name as placeholders: mean, standard error and seeds, or "not run"."""
+
+
+class Scale(Document):
+    """scales/<id>.yaml."""
+
+    id: str
+    title: str
+    purpose: str
+    seeds: tuple[int, ...]
+    comparable: bool = False
+    """May measured cells (losses, accuracies) be set against the printed numbers?"""
+    fits: bool = True
+    """May figures tell numbers that are fitted through this scale's losses (savings at equal loss, exponentials)?"""
+    papers: dict[str, ScalePaper]
+
+    _seeds = field_validator("seeds")(distinct_seeds)
