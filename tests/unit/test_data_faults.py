@@ -22,6 +22,7 @@ from respath.data import tokenize as tokenizing_stage
 from respath.data.documents import list_corpus, load_source
 from respath.data.loader import Loader, store_byte_lengths, validation_rows
 from respath.data.manifest import verify
+from respath.data.shards import shard_path
 from respath.data.tokenize import main as tokenize_main
 from respath.errors import UserError
 from respath.files import canonical_json, read_json, write_json
@@ -33,7 +34,7 @@ DOMAIN = "RedPajamaCommonCrawl"
 #: Runs a stage's main and dies at the n-th of the moments at which it touches the disk.
 DYING = """
 import os, signal, sys
-from respath.data import sample, tokenize
+from respath.data import sample, shards, tokenize
 left, stage = int(sys.argv[1]), {"sample": sample, "tokenize": tokenize}[sys.argv[2]]
 tokenize.BATCH_CHARACTERS, sample.RUN_BYTES, sample.FRAME_BYTES = 3000, 20_000, 2000
 def moment():
@@ -49,7 +50,7 @@ def at(function):
         return result
     return wrapped
 os.fsync, os.replace = at(os.fsync), at(os.replace)
-sample.Hashing.write = at(sample.Hashing.write)
+shards.Hashing.write = at(shards.Hashing.write)
 code = stage.main(sys.argv[3:])
 print("moments", 10**6 - left)
 sys.exit(code)
@@ -219,7 +220,7 @@ def test_a_sample_shard_that_is_a_link_out_of_the_sample_is_refused(store, tmp_p
     shard.symlink_to(tmp_path / "elsewhere.zst")
     content = read_json(tmp_path / "s/sample.json")
     with pytest.raises(UserError, match="a link that leaves"):
-        sampling.shard_path(tmp_path / "s/sample.json", content, DOMAIN, "train", 0)
+        shard_path(tmp_path / "s/sample.json", content, DOMAIN, "train", 0)
 
 
 def test_a_source_list_whose_file_becomes_a_link_outwards_is_refused(tmp_path):

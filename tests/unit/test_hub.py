@@ -55,7 +55,7 @@ def test_the_wanted_files_of_the_pinned_commit_come_with_their_hashes(hub, tmp_p
         "train/b.jsonl": "train",
         "val/v.jsonl": "validation",
     }
-    assert content["left_out"] == [], "what looks held out is not even fetched"
+    assert content["left_out"] == {}, "what looks held out is not even fetched"
     assert content["revision"] == "c" * 40 and all(len(f["sha256"]) == 64 for f in content["files"])
     assert (
         not hub.asked("README")

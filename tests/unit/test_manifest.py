@@ -141,3 +141,22 @@ def test_something_else_is_no_manifest(tmp_path, content):
     (tmp_path / "manifest.json").write_text(content)
     with pytest.raises(UserError, match="manifest"):
         verify(tmp_path / "manifest.json")
+
+
+def test_a_shard_whose_bytes_changed_after_it_was_made_is_in_no_manifest(tmp_path):
+    manifest, data = tiny_tokens(tmp_path)
+    shards = sorted(manifest.parent.glob("*/*.json"))
+    binary = shards[3].with_suffix(".bin")
+    binary.write_bytes(binary.read_bytes()[:-2] + b"\1\1")
+    with pytest.raises(UserError) as error:
+        make_manifest(
+            data,
+            shards,
+            tmp_path / "tokenizer/tokenizer.json",
+            tmp_path / "sample/sample.json",
+            [tmp_path / "source.json"],
+            manifest,
+        )
+    assert error.value.lines == [
+        f"{binary}: missing, or its SHA-256 differs from {shards[3].name}; delete {shards[3].name} and run the same command again"
+    ]

@@ -11,9 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from respath.config.run import Corpus, Sample
+from respath.data import documents
 from respath.data import sample as module
 from respath.data.documents import list_corpus
-from respath.data.sample import document_id, main, make_sample, shard_path, shuffle_key, split_value, texts
+from respath.data.sample import document_id, main, make_sample, shuffle_key, split_value
+from respath.data.shards import shard_path, texts
 from respath.errors import UserError
 from respath.files import canonical_json, read_json, write_json
 
@@ -265,7 +267,7 @@ def three_files(folder: Path) -> tuple[Corpus, Path]:
     return corpus, source
 
 
-def test_parts_scanned_by_independent_jobs_give_the_bytes_of_one_pass(tmp_path):
+def test_parts_scanned_by_independent_jobs_give_the_bytes_of_one_pass(tmp_path, monkeypatch):
     corpus, source = three_files(tmp_path / "in")
     sample = Sample(corpus=corpus, domains=(A, B), train_bytes={A: 900, B: 800}, shards=2)
     spec = canonical_json(sample.model_dump(mode="json", exclude_defaults=True))
@@ -276,17 +278,10 @@ def test_parts_scanned_by_independent_jobs_give_the_bytes_of_one_pass(tmp_path):
         listed = outs[1].parent / "scan" / f"{module.part_name(part, 3)}.json"
         assert main([*common, "--part", str(part), "--out", str(listed)]) == 0
     scanned = []
-    original = module.files_in_order
-
-    def watched(sources):
-        scanned.append(1)
-        return original(sources)
-
-    module.files_in_order = watched
-    try:
-        assert main([*common, "--out", str(outs[1])]) == 0
-    finally:
-        module.files_in_order = original
+    original = documents.File.documents
+    monkeypatch.setattr(documents.File, "documents", lambda *a, **k: scanned.append(a) or original(*a, **k))
+    assert main([*common, "--out", str(outs[1])]) == 0
+    monkeypatch.undo()
     assert not scanned, "what the jobs have scanned is not read again"
     names = [sorted(p.relative_to(o.parent) for p in o.parent.rglob("*.zst")) for o in outs]
     assert names[0] == names[1] and len(names[0]) == 6
@@ -333,3 +328,23 @@ def test_a_shard_path_that_leaves_the_sample_is_refused(tmp_path):
     content["domains"][A]["splits"]["train"]["shards"][0]["path"] = "../source.json"
     with pytest.raises(UserError, match="not a path below"):
         shard_path(out, content, A, "train", 0)
+
+
+def test_a_file_that_was_made_whole_costs_only_the_part_that_reads_it(tmp_path, capsys):
+    corpus, source = three_files(tmp_path / "in")
+    rows = tmp_path / "in" / "train2.jsonl"
+    whole = rows.read_bytes()
+    rows.write_bytes(whole[:-30])
+    write_json(source, list_corpus(corpus, tmp_path / "in"))
+    sample = Sample(corpus=corpus, domains=(A, B))
+    loaded, folder = [module.load_source(source)], tmp_path / "out"
+    lists = [module.scan_part(sample, loaded, folder, part, 5) for part in range(4)]
+    with pytest.raises(UserError, match="ends inside a row"):
+        module.scan_part(sample, loaded, folder, 4, 5)
+    rows.write_bytes(whole)
+    write_json(source, list_corpus(corpus, tmp_path / "in"))
+    loaded = [module.load_source(source)]
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.run")}
+    assert [module.scan_part(sample, loaded, folder, part, 5) for part in range(4)] == lists
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.run")} == before
+    module.make_sample(sample, [source], folder / "sample.json", parts=5)

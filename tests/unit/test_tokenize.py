@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from respath.data import tokenize as module
-from respath.data.sample import shard_path, texts
+from respath.data.shards import shard_path, texts
 from respath.data.tokenize import main, pieces, shard_quota, token_dtype, tokenize_shard
 from respath.data.tokenizer import load
 from respath.errors import UserError

@@ -7,9 +7,13 @@ what it cannot use it reports as ``file:line: reason`` and counts. Nothing is dr
 from __future__ import annotations
 
 import argparse
+import codecs
+import contextlib
+import functools
 import hashlib
 import json
 import os
+import re
 import sys
 import zlib
 from collections import Counter
@@ -38,11 +42,11 @@ FORMATS = (".jsonl", ".jsonl.zst", ".jsonl.gz", ".parquet")
 #: A row longer than this is refused, so that one broken file cannot fill the memory (a text takes up to four bytes per
 #: character, several copies live at a time: 64 MiB keep the worst case below 1 GB).
 MAX_ROW_BYTES = 64 << 20
-#: Files up to this size are hashed whole when a folder is listed; longer ones by size, first and last MiB.
-FULL_HASH_BYTES = 64 << 20
 #: Rows of one file that may be refused before reading stops: this many, or this share of the rows, whichever is more.
 MAX_REFUSED, MAX_REFUSED_SHARE = 100, 0.01
 _SHOWN = 20
+#: A longer ``meta`` of a row is not kept.
+META_CHARACTERS = 2000
 #: Puts a document's token ids back together (``respath.data.detokenize``). Raises ValueError with the reason.
 Detokenize = Callable[[Any], str]
 
@@ -58,7 +62,15 @@ class Document(NamedTuple):
 
 
 class Broken(Exception):
-    """A file that ends too early or cannot be decompressed further; what came before it is good."""
+    """A fault of the file: cut, damaged, changed since it was listed, or no file of rows at all."""
+
+
+class Refused(Exception):
+    """A fault of one row: its kind, what was found there, and the domain that it is counted under."""
+
+    def __init__(self, kind: str, detail: str = "", domain: str | None = None):
+        super().__init__(kind)
+        self.kind, self.detail, self.domain = kind, detail, domain
 
 
 class Refusals:
@@ -81,6 +93,11 @@ class Refusals:
     def open(self) -> None:
         """Start a file: the limit counts per file."""
         self._in_file, self._count = [], 0
+
+    @property
+    def first(self) -> str:
+        """The first refusal of the file that is being read."""
+        return self._in_file[0]
 
     def add(
         self, file: str, line: int, reason: str, detail: str = "", domain: str | None = None, rows: int = 0
@@ -176,35 +193,58 @@ def lines(blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
         yield number, b"".join(parts) if size <= MAX_ROW_BYTES else None
 
 
-def _json_rows(path: Path) -> Iterator[tuple[int, Any, str | None]]:
-    """(line, row, None) or (line, None, reason)."""
+class _Hashed:
+    """A stream that hashes what is read from it."""
+
+    def __init__(self, stream):
+        self.stream, self.digest = stream, hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        block = self.stream.read(size)
+        self.digest.update(block)
+        return block
+
+
+_CHANGED = "its SHA-256 is not the one that was listed: it changed since"
+
+
+def _parse(raw: bytes | None, last: bool) -> Any:
+    """A line as JSON. ``last``: no line end follows, so a row that makes no sense was cut. Raises Refused, and Broken for that."""
+    if raw is None:
+        raise Refused(f"row longer than {MAX_ROW_BYTES >> 20} MiB")
+    if not raw.strip():
+        raise Refused("empty line")
+    try:
+        return json.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        fault = Refused("invalid UTF-8", f"byte {error.start}")
+    except RecursionError:
+        raise Refused("malformed JSON", "nested too deeply") from None
+    except ValueError as error:  # also an integer of too many digits
+        fault = Refused("malformed JSON", getattr(error, "msg", str(error)))
+    if last:
+        raise Broken("it ends inside a row")
+    raise fault
+
+
+def _json_rows(path: Path, sha256: str | None) -> Iterator[tuple[int, Callable[[], Any]]]:
+    """(line, function that reads its row). A byte-order mark before the first row is no part of it. Raises Broken."""
     reader = zst_blocks if path.suffix == ".zst" else _gz_blocks if path.suffix == ".gz" else _plain_blocks
-    line = 0
+    ended = False
+
+    def blocks(stream) -> Iterator[bytes]:
+        nonlocal ended
+        yield from reader(stream)
+        ended = True
+
     with path.open("rb") as stream:
-        try:
-            for line, raw in lines(reader(stream)):
-                if raw is None:
-                    yield line, None, f"row longer than {MAX_ROW_BYTES >> 20} MiB"
-                    continue
-                try:
-                    row = json.loads(raw.decode("utf-8"))
-                except UnicodeDecodeError as error:
-                    yield line, None, f"invalid UTF-8|byte {error.start}"
-                except (json.JSONDecodeError, RecursionError) as error:
-                    empty = not raw.strip()
-                    yield (
-                        line,
-                        None,
-                        "empty line"
-                        if empty
-                        else f"malformed JSON|{getattr(error, 'msg', 'nested too deeply')}",
-                    )
-                except ValueError as error:  # e.g. an integer of too many digits
-                    yield line, None, f"malformed JSON|{error}"
-                else:
-                    yield line, row, None
-        except Broken as error:
-            yield line + 1, None, f"truncated or damaged file|{error}"
+        hashed = _Hashed(stream)
+        for line, raw in lines(blocks(hashed)):
+            if line == 1 and raw is not None:
+                raw = raw.removeprefix(codecs.BOM_UTF8)
+            yield line, functools.partial(_parse, raw, ended)
+        if sha256 is not None and hashed.digest.hexdigest() != sha256:
+            raise Broken(_CHANGED)
 
 
 def _value(scalar) -> Any:
@@ -216,34 +256,56 @@ def _value(scalar) -> Any:
     return scalar.as_py()
 
 
-def _parquet_rows(path: Path, fields: Sequence[str], shown: str) -> Iterator[tuple[int, Any, str | None]]:
-    import pyarrow
+def _cells(batch, row: int, columns: Sequence[str]) -> dict[str, Any]:
+    return {name: _value(batch.column(name)[row]) for name in columns}
+
+
+@contextlib.contextmanager
+def _reading_parquet() -> Iterator[None]:
+    """What the library says about damaged bytes becomes Broken; a disk's errors and used-up memory stay what they are."""
+    try:
+        yield
+    except (MemoryError, UserError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        said = str(error).strip() or type(error).__name__
+        raise Broken(f"damaged parquet data: {said.splitlines()[0][:200]}") from None
+
+
+def _parquet_rows(
+    path: Path, fields: Sequence[str], sha256: str | None
+) -> Iterator[tuple[int, Callable[[], Any]]]:
+    """(row, function that reads its wanted columns). Raises Broken, and UserError for a column that is missing or there twice."""
     import pyarrow.parquet
 
-    try:
+    if sha256 is not None and sha256_file(path) != sha256:
+        raise Broken(_CHANGED)
+    with _reading_parquet():
         file = pyarrow.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        yield 1, None, f"truncated or damaged file|{error}"
-        return
     with file:
-        names = file.schema_arrow.names
+        with _reading_parquet():
+            names = file.schema_arrow.names
         columns = list(dict.fromkeys(field.split(".")[0] for field in fields))
-        missing = [column for column in columns if column not in names]
-        if missing:
-            raise UserError(
-                f"{shown}: no column {missing[0]!r}{did_you_mean(missing[0], names)}; set text_field / domain_field of the corpus"
-            )
+        for column in columns:
+            if column not in names:
+                raise UserError(
+                    f"{path}: no column {column!r}{did_you_mean(column, names)}; set text_field / domain_field of the corpus"
+                )
+            if names.count(column) > 1:
+                raise Broken(f"{names.count(column)} columns are called {column!r}")
         number = 0
-        try:
-            for batch in file.iter_batches(batch_size=64, columns=columns):
-                for i in range(batch.num_rows):
-                    number += 1
-                    try:
-                        yield number, {name: _value(batch.column(name)[i]) for name in columns}, None
-                    except UnicodeDecodeError as error:
-                        yield number, None, f"invalid UTF-8|byte {error.start}"
-        except (pyarrow.ArrowException, OSError) as error:
-            yield number + 1, None, f"truncated or damaged file|{error}"
+        with _reading_parquet():
+            batches = file.iter_batches(batch_size=64, columns=columns)
+        while True:
+            with _reading_parquet():
+                batch = next(batches, None)
+            if batch is None:
+                return
+            for i in range(batch.num_rows):
+                number += 1
+                yield number, functools.partial(_cells, batch, i, columns)
 
 
 def dig(row: Any, field: str) -> Any:
@@ -271,12 +333,16 @@ def read_file(
     other: Counter[str],
     held_out: bool = False,
     detokenize: Detokenize | None = None,
+    sha256: str | None = None,
+    again: str = "put a whole copy in its place, or leave it out",
 ) -> Iterator[Document]:
     """Documents of one file whose domain is wanted. ``other`` counts good rows of known domains that are not.
 
-    ``detokenize`` is needed where the corpus holds token ids (``token_field``).
+    ``detokenize`` is needed where the corpus holds token ids (``token_field``). ``sha256``: what the file's bytes must have,
+    checked while they are read. ``again``: what a user does about a broken file.
 
-    Raises UserError when more rows are refused than ``refusals`` allows, or for an unknown kind of file.
+    Raises UserError for a broken file (cut, damaged, changed, or without one usable row), when more rows are refused than
+    ``refusals`` allows, and for an unknown kind of file.
     """
     if not shown.endswith(FORMATS):
         raise UserError(f"{shown}: unknown kind of file; known: {', '.join(FORMATS)}")
@@ -291,72 +357,95 @@ def read_file(
         raise UserError(f"corpus {corpus.name}: several domains are wanted, but domain_field names no column")
     if path.suffix == ".parquet":
         fields = [text_field] + ([corpus.domain_field] if corpus.domain_field else [])
-        rows = _parquet_rows(path, fields, shown)
+        rows = _parquet_rows(path, fields, sha256)
     else:
-        rows = _json_rows(path)
+        rows = _json_rows(path, sha256)
     known = {*domains, *SLIMPAJAMA_DOMAINS, *([default] if default else [])}
-    text_root = text_field.split(".")[0]
     refusals.open()
-    for number, row, reason in rows:
-        if reason is not None:
-            kind, _, detail = reason.partition("|")
-            refusals.add(shown, number, kind, detail, default_domain, number)
-            continue
-        if not isinstance(row, dict):
-            refusals.add(shown, number, "not a JSON object", type(row).__name__, default_domain, number)
-            continue
-        domain = dig(row, corpus.domain_field) if corpus.domain_field else None
-        if domain is None:
-            domain = default
-        if domain is None:
-            refusals.add(shown, number, "no domain", f"{corpus.domain_field} is missing", None, number)
-            continue
-        if domain not in known:
-            refusals.add(
-                shown,
-                number,
-                "unknown domain",
-                f"{domain!r}"[:80] + did_you_mean(domain, sorted(known)),
-                None,
-                number,
-            )
-            continue
-        text = dig(row, text_field)
-        if detokenize is not None and text is not None:
+    number = usable = 0
+    try:
+        for number, row in rows:
             try:
-                text = detokenize(text)
-            except ValueError as error:
-                refusals.add(shown, number, "bad token ids", str(error), domain, number)
+                text, domain, meta = _usable(
+                    row(), corpus.domain_field, text_field, default, known, detokenize
+                )
+            except Refused as fault:
+                refusals.add(shown, number, fault.kind, fault.detail, fault.domain or default_domain, number)
                 continue
-        if not isinstance(text, str):
-            what = "missing" if text is None else f"a {type(text).__name__}"
-            refusals.add(shown, number, "no text", f"{text_field} is {what}", domain, number)
-            continue
-        if not text.strip():
-            refusals.add(shown, number, "empty text", "", domain, number)
-            continue
+            except (Broken, UserError, MemoryError):
+                raise
+            except Exception as error:  # whatever a row holds, it ends no stage
+                what = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+                refusals.add(shown, number, "unreadable row", what, default_domain, number)
+                continue
+            usable += 1
+            if domain in domains:
+                yield Document(text, domain, f"{shown}:{number}", meta, held_out)
+            else:
+                other[domain] += 1
+        if not usable:
+            raise Broken("it holds no usable row" + (f", the first: {refusals.first}" if number else ""))
+    except Broken as fault:
+        raise UserError(f"{path}: {fault} (rows read so far: {number:,}); {again}") from None
+
+
+def _usable(
+    row: Any,
+    domain_field: str | None,
+    text_field: str,
+    default: str | None,
+    known: set[str],
+    detokenize: Detokenize | None,
+) -> tuple[str, str, dict[str, Any]]:
+    """(text, domain, meta) of a row. Raises Refused."""
+    if not isinstance(row, dict):
+        raise Refused("not a JSON object", type(row).__name__)
+    domain = dig(row, domain_field) if domain_field else None
+    if domain is None:
+        domain = default
+    if domain is None:
+        raise Refused("no domain", f"{domain_field} is missing")
+    if not isinstance(domain, str):
+        raise Refused("unknown domain", f"{domain_field} is a {type(domain).__name__}")
+    if domain not in known:
+        shown = domain[:80]
+        raise Refused("unknown domain", f"{shown!r}{did_you_mean(shown, sorted(known))}")
+    text = dig(row, text_field)
+    if detokenize is not None and text is not None:
         try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            refusals.add(
-                shown, number, "invalid Unicode", f"lone surrogate at character {error.start}", domain, number
-            )
-            continue
-        if domain not in domains:
-            other[domain] += 1
-            continue
-        yield Document(text, domain, f"{shown}:{number}", _meta(row, text_root), held_out)
+            text = detokenize(text)
+        except ValueError as error:
+            raise Refused("bad token ids", str(error), domain) from None
+    if not isinstance(text, str):
+        what = "missing" if text is None else f"a {type(text).__name__}"
+        raise Refused("no text", f"{text_field} is {what}", domain)
+    if not text.strip():
+        raise Refused("empty text", "", domain)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Refused("invalid Unicode", f"lone surrogate at character {error.start}", domain) from None
+    return text, domain, _meta(row, text_field.split(".")[0])
 
 
 def _meta(row: dict[str, Any], text_root: str) -> dict[str, Any]:
-    """The row's ``meta`` as an object (some re-uploads store it as JSON text); without one, its other columns."""
+    """The row's ``meta`` as an object (some re-uploads store it as JSON text); without one, its other columns.
+
+    Empty where it is longer than ``META_CHARACTERS`` or cannot be written as JSON: it is a note, and no reason to lose a text.
+    """
     meta = row.get("meta")
-    if isinstance(meta, str):
-        try:
-            meta = json.loads(meta)
-        except ValueError:
-            meta = {"meta": meta}
-    return meta if isinstance(meta, dict) else {key: value for key, value in row.items() if key != text_root}
+    try:
+        if isinstance(meta, str):
+            try:
+                meta = json.loads(meta)
+            except ValueError:
+                meta = {"meta": meta}
+        if not isinstance(meta, dict):
+            meta = {key: value for key, value in row.items() if key != text_root}
+        short = len(str(meta)) <= META_CHARACTERS and json.dumps(meta, sort_keys=True, default=str)
+    except (RecursionError, TypeError, ValueError):
+        return {}
+    return meta if short else {}
 
 
 # --- sources -------------------------------------------------------------------------------------------------------
@@ -373,6 +462,15 @@ class Source(NamedTuple):
     def name(self) -> str:
         """``corpus/source``, as shown in messages."""
         return f"{self.content.get('corpus')}/{self.content.get('source')}"
+
+    def again(self, path: str) -> str:
+        """How a user gets a broken file whole: from where it came."""
+        run = "and run the same command again"
+        if self.content["source"] not in ("local", "hub"):
+            return f"delete {self.path} {run}: it is fetched anew"
+        if self.content.get("revision"):
+            return f"delete it and {self.path} {run}: it is fetched anew"
+        return f"put a whole copy in its place or take it out of {self.root}, delete {self.path} {run}"
 
 
 def load_source(path: str | Path) -> Source:
@@ -396,6 +494,8 @@ def load_source(path: str | Path) -> Source:
             raise UserError(
                 f"{full}: {size} bytes, but {path} says {file.get('bytes')}; delete {path} and fetch again"
             )
+        if not re.fullmatch(r"[0-9a-f]{64}", str(file.get("sha256"))):
+            raise UserError(f"{path}: lists {full} without its SHA-256; delete {path} and fetch again")
     return Source(path, content, root)
 
 
@@ -410,18 +510,29 @@ class File(NamedTuple):
     source: Source
     path: str
     held_out: bool
+    sha256: str
 
     def documents(self, **how: Any) -> Iterator[Document]:
         """Its wanted documents (``read_file``)."""
-        shown = f"{self.source.content['source']}/{self.path}"
-        domain = self.source.content.get("domain")
-        path = inside(self.source.root, self.path)
-        return read_file(path, shown=shown, default_domain=domain, held_out=self.held_out, **how)
+        content = self.source.content
+        return read_file(
+            inside(self.source.root, self.path),
+            shown=f"{content['source']}/{self.path}",
+            default_domain=content.get("domain"),
+            held_out=self.held_out,
+            sha256=self.sha256,
+            again=self.source.again(self.path),
+            **how,
+        )
 
 
 def files_in_order(sources: Iterable[Source]) -> list[File]:
     """Validation files first, then by source name and path, whatever the order of ``sources``."""
-    files = [File(s, f["path"], f.get("split") == "validation") for s in sources for f in s.content["files"]]
+    files = [
+        File(s, f["path"], f.get("split") == "validation", f["sha256"])
+        for s in sources
+        for f in s.content["files"]
+    ]
     return sorted(files, key=lambda file: (not file.held_out, file.source.name, file.path))
 
 
@@ -436,52 +547,72 @@ def read(
 # --- listing a local folder or a hub repository --------------------------------------------------------------------
 
 
-def quick_hash(path: Path) -> str:
-    """SHA-256 over size, first and last MiB: tells exchanged big files apart without reading them whole."""
-    size = path.stat().st_size
-    digest = hashlib.sha256(str(size).encode())
-    with path.open("rb") as stream:
-        digest.update(stream.read(1 << 20))
-        stream.seek(max(0, size - (1 << 20)))
-        digest.update(stream.read(1 << 20))
-    return digest.hexdigest()
+def names_below(root: Path) -> tuple[list[str], dict[str, str]]:
+    """Relative names of the files of rows below a folder; and what is not looked at, {name: reason}.
 
+    Hidden folders (downloads under way, a hub's notes) and linked ones (they can lead anywhere, also in a circle) are not entered.
+    """
+    names: list[str] = []
+    left_out: dict[str, str] = {}
 
-def names_below(root: Path) -> list[str]:
-    """Relative names of the readable files below a folder; hidden folders (downloads under way, a hub's notes) are skipped."""
-    names = []
-    for folder, folders, files in os.walk(root):
+    def name_of(path: str | Path) -> str:
+        return os.fsencode(Path(path).relative_to(root).as_posix()).decode("utf-8", "backslashreplace")
+
+    def unreadable(error: OSError) -> None:
+        left_out[name_of(error.filename)] = f"a folder that cannot be read ({error.strerror})"
+
+    for folder, folders, files in os.walk(root, onerror=unreadable):
+        for name in folders:
+            if name.startswith("."):
+                left_out[name_of(Path(folder, name))] = "a hidden folder"
+            elif Path(folder, name).is_symlink():
+                left_out[name_of(Path(folder, name))] = (
+                    f"a linked folder; name the folder that it leads to, {os.readlink(Path(folder, name))}, or put the files here"
+                )
         folders[:] = sorted(f for f in folders if not f.startswith("."))
-        names += [(Path(folder) / f).relative_to(root).as_posix() for f in files if f.endswith(FORMATS)]
-    return sorted(names)
+        for name in files:
+            path = Path(folder, name)
+            if not name.endswith(FORMATS):
+                continue
+            if not _is_utf8(path.relative_to(root).as_posix()):
+                left_out[name_of(path)] = "a name that is not UTF-8"
+            else:
+                names.append(path.relative_to(root).as_posix())
+    return sorted(names), dict(sorted(left_out.items()))
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def list_folder(
     corpus: Corpus, root: Path, known: Mapping[str, Remote] | None = None
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Files of each split below ``root``, and files left out because their name marks them as held out (``splits_of``).
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Files of each split below ``root``, and what is left out, {name: reason}.
 
     ``known``: only these files, whose hashes were checked when they came. UserError when a split has no file.
     """
     check_patterns(corpus)
     if not root.is_dir():
         raise UserError(f"{root}: no such folder; set `locations: {{{corpus.name}: FOLDER}}` in config.yaml")
-    names = names_below(root) if known is None else sorted(known)
-    chosen, left_out = splits_of(names, corpus)
+    names, left_out = names_below(root) if known is None else (sorted(known), {})
+    chosen, marked = splits_of(names, corpus)
     for split, patterns in missing_splits(corpus, chosen):
         shown = ", ".join(names[:5]) or f"none that ends in {', '.join(FORMATS)}"
+        shown += "".join(f"; left out: {name}, {reason}" for name, reason in list(left_out.items())[:5])
         raise UserError(
             f"corpus {corpus.name}: no {split} file below {root} matches {', '.join(patterns)}; files there: {shown}"
         )
+    left_out |= dict.fromkeys(marked, "its name marks it as held out")
     files = []
     for name, split in chosen.items():
         path = inside(root, name)
-        size = path.stat().st_size
-        sha256 = known[name].sha256 if known else None
-        if sha256 is None and size <= FULL_HASH_BYTES:
-            sha256 = sha256_file(path)
-        digest = {"sha256": sha256} if sha256 else {"quick_sha256": quick_hash(path)}
-        files.append({"path": name, "bytes": size, "split": split, **digest})
+        sha256 = (known[name].sha256 if known else None) or sha256_file(path)
+        files.append({"path": name, "bytes": path.stat().st_size, "split": split, "sha256": sha256})
     return files, left_out
 
 
@@ -489,7 +620,7 @@ def has_copy(corpus: Corpus, folder: Path) -> bool:
     """Whether a folder holds files of a hub corpus under the repository's own names, for every split."""
     if not folder.is_dir():
         return False
-    chosen, _ = splits_of(names_below(folder), corpus)
+    chosen, _ = splits_of(names_below(folder)[0], corpus)
     return bool(chosen) and not missing_splits(corpus, chosen)
 
 
@@ -511,8 +642,8 @@ def list_corpus(corpus: Corpus, location: Path, instead: Sequence[str] = ()) -> 
     else:
         raise UserError(f"corpus {corpus.name}: embedded sources are fetched by respath.data.fetch")
     files, left_out = list_folder(corpus, root, known)
-    for name in left_out:
-        print(f"left out of training (its name marks it as held out): {name}", file=sys.stderr)
+    for name, reason in left_out.items():
+        print(f"left out: {name} ({reason})", file=sys.stderr)
     return {
         "schema": 1,
         "kind": "source",

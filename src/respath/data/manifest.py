@@ -16,7 +16,7 @@ from respath.config.arguments import argument
 from respath.config.model import identity
 from respath.config.run import Data, tokenizer_id
 from respath.data.options import stage_parser
-from respath.data.sample import SPLITS
+from respath.data.shards import SPLITS
 from respath.data.tokenize import shard_quota
 from respath.errors import UserError, guard
 from respath.files import read_json, sha256_file, write_json
@@ -127,10 +127,9 @@ def make_manifest(
             wrong.append(f"{path}: the same shard as {found[key][0]}")
         if content["tokenizer_sha256"] != tokenizer_sha:
             wrong.append(f"{path}: made with another tokenizer; {_AGAIN}")
-        expected = content["tokens"] * np.dtype(content["dtype"]).itemsize
-        if not binary.exists() or binary.stat().st_size != expected:
+        if not binary.exists() or sha256_file(binary) != content["sha256"]:
             wrong.append(
-                f"{binary}: missing or not {expected} bytes; delete {path.name} and run the same command again"
+                f"{binary}: missing, or its SHA-256 differs from {path.name}; delete {path.name} and run the same command again"
             )
         found[key] = path, content
     splits: dict[str, dict[str, Any]] = {split: {} for split in SPLITS}

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from respath.data.paths import inside
-from respath.data.sample import shard_path, texts
+from respath.data.shards import shard_path, texts
 from respath.errors import UserError, guard
 from respath.files import read_json, sha256_file, write_json
 

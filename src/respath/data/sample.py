@@ -26,24 +26,21 @@ import numpy as np
 from respath.config.arguments import argument
 from respath.config.model import identity
 from respath.config.run import Sample
+from respath.data.detokenize import gpt2 as gpt2_detokenizer
 from respath.data.documents import (
     MAX_REFUSED,
-    Broken,
     Document,
     Refusals,
     Source,
     files_in_order,
     has_own_validation,
-    lines,
     load_source,
-    zst_blocks,
 )
 from respath.data.options import stage_parser
-from respath.data.paths import inside
+from respath.data.shards import SPLITS, Hashing
 from respath.errors import UserError, guard
-from respath.files import atomic_open, content_hash, read_json, sha256_file, write_json
+from respath.files import atomic_open, content_hash, read_json, write_json
 
-SPLITS = ("train", "validation")
 #: Rows that are sorted in memory at a time: one run.
 RUN_BYTES = 128 << 20
 #: A run is read back in pieces of this size, one of every run at a time.
@@ -55,7 +52,6 @@ FORMAT = 1
 _BINS = 1 << 16
 #: domain, key, trained on, file, row, bytes of text, bytes of the row
 _HEADER = struct.Struct(">H16sBIQII")
-_META_CHARACTERS = 2000
 
 
 def document_id(text: str) -> bytes:
@@ -188,18 +184,6 @@ def _records(path: Path) -> Iterator[tuple]:
             at += length
 
 
-class Hashing:
-    """A stream that hashes what passes through it."""
-
-    def __init__(self, stream):
-        self.stream, self.digest, self.bytes = stream, hashlib.sha256(), 0
-
-    def write(self, data: bytes) -> int:
-        self.digest.update(data)
-        self.bytes += len(data)
-        return self.stream.write(data)
-
-
 class _ShardWriter:
     """Deals the documents of one split out to its shards, one after the other; every shard is whole or absent."""
 
@@ -247,11 +231,10 @@ class _ShardWriter:
 
 def _row(document: Document) -> bytes:
     """A shard's row, in the original format, with the document's origin; it is never shown the tokenizer."""
-    meta = document.meta if len(str(document.meta)) <= _META_CHARACTERS else {}
-    meta = {**meta, "redpajama_set_name": document.domain, "where": document.where}
-    return json.dumps(
-        {"text": document.text, "meta": meta}, ensure_ascii=False, sort_keys=True, default=str
-    ).encode()
+    meta = {**document.meta, "redpajama_set_name": document.domain, "where": document.where}
+    row = json.dumps({"text": document.text, "meta": meta}, ensure_ascii=False, sort_keys=True, default=str)
+    # A lone surrogate in meta becomes what JSON writes for it.
+    return row.encode("utf-8", "backslashreplace")
 
 
 def _inputs(sample: Sample, sources: Sequence[Source]) -> str:
@@ -263,7 +246,7 @@ def _inputs(sample: Sample, sources: Sequence[Source]) -> str:
             f["path"],
             f.get("split"),
             f["bytes"],
-            f.get("sha256") or f.get("quick_sha256"),
+            f["sha256"],
         )
         for s in sources
         for f in s.content["files"]
@@ -292,19 +275,20 @@ def scan_part(
     """
     name = part_name(part, parts)
     out, runs_folder = folder / "scan" / f"{name}.json", folder / "scan" / name
-    inputs = content_hash([FORMAT, _inputs(sample, sources), name], digits=64)
+    own = has_own_validation(sources)
+    files = [(n, file) for n, file in enumerate(files_in_order(sources)) if n % parts == part]
+    # Of this part's files alone: another part's file that was broken and is whole now costs this one nothing.
+    listed = [
+        [n, f.source.name, f.source.content.get("domain"), f.path, f.held_out, f.sha256] for n, f in files
+    ]
+    inputs = content_hash([FORMAT, identity(sample), own, listed, name], digits=64)
     if (old := _finished_scan(out, inputs, margin)) is not None:
         return old
     out.unlink(missing_ok=True)
-    detokenize = None
-    if sample.corpus.token_field:
-        from respath.data.detokenize import gpt2 as gpt2_detokenizer
-
-        detokenize = gpt2_detokenizer(gpt2)
+    detokenize = gpt2_detokenizer(gpt2) if sample.corpus.token_field else None
     domains = list(sample.domains)
     number = {domain: i for i, domain in enumerate(domains)}
     refusals, other = Refusals(limit=max_refused), Counter()
-    own = has_own_validation(sources)
     runs = _Runs(runs_folder)
     budgets = {("train", d): sample.train_bytes.get(d) for d in domains}
     budgets |= {("validation", d): sample.validation_bytes for d in domains}
@@ -320,9 +304,7 @@ def scan_part(
         "other": other,
         "detokenize": detokenize,
     }
-    for place, file in enumerate(files_in_order(sources)):
-        if place % parts != part:
-            continue
+    for place, file in files:
         for row_number, document in enumerate(file.documents(**how)):
             domain = document.domain
             documents_in[domain] += 1
@@ -574,34 +556,6 @@ def _load(sample: Sample, sources: Sequence[str | Path]) -> list[Source]:
     if not sources:
         raise UserError(f"corpus {sample.corpus.name}: no sources; pass the source.json files of the corpus")
     return [load_source(path) for path in sources]
-
-
-def shard_path(sample_json: Path, content: dict[str, Any], domain: str, split: str, shard: int) -> Path:
-    """The file of one sample shard, its hash checked. UserError when it is missing or differs."""
-    try:
-        entry = content["domains"][domain]["splits"][split]["shards"][shard]
-    except (KeyError, IndexError):
-        raise UserError(
-            f"{sample_json}: has no {split} shard {shard} of domain {domain}; delete it and sample again"
-        ) from None
-    path = inside(sample_json.parent, entry["path"])
-    if not path.exists() or sha256_file(path) != entry["sha256"]:
-        raise UserError(
-            f"{path}: missing or not as {sample_json} says; delete {sample_json} and sample again"
-        )
-    return path
-
-
-def texts(path: Path) -> Iterator[str]:
-    """Texts of one sample shard (``.jsonl.zst``), streamed. Raises UserError when the file is damaged."""
-    with path.open("rb") as stream:
-        try:
-            for _, line in lines(zst_blocks(stream)):
-                yield json.loads(line)["text"]
-        except (Broken, ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{path}: damaged ({error}); delete the sample.json beside it and sample again"
-            ) from None
 
 
 def _scan_only(sample: Sample, arguments: Any) -> int:

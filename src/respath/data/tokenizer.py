@@ -19,7 +19,7 @@ from respath.config.arguments import argument, json_argument
 from respath.config.run import BpeTokenizer, Gpt2Tokenizer, NeoxTokenizer
 from respath.data.hub import clean
 from respath.data.options import stage_parser
-from respath.data.sample import shard_path, texts
+from respath.data.shards import shard_path, texts
 from respath.errors import UserError, guard
 from respath.files import canonical_json, read_json, sha256_file, write_json, write_text
 
