@@ -8,11 +8,11 @@ import yaml
 
 from respath.comparison.claims import judge_claim, judge_exact_claim, judge_interval, signed
 from respath.comparison.results import Results
-from respath.comparison.statistics import Interval, t_interval
 from respath.config.project import Project, find_root
 from respath.errors import UserError
 from respath.files import read_json, write_json
 from respath.papers.claims import Claim, Expect, load_claims
+from respath.quantities.statistics import Interval, t_interval
 from tests.golden.toy import run_id, toy, toy_loss, toy_project
 
 
@@ -177,7 +177,7 @@ def test_a_comparison_without_runs_leaves_the_claim_open(tmp_path):
 
 
 def interval(low, high):
-    return Interval((low + high) / 2, 0.1, low, high, 3, 0.2)
+    return Interval((low + high) / 2, 0.1, low, high, 3, 2, 0.1, 0.2)
 
 
 @pytest.mark.parametrize(

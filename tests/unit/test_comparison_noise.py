@@ -17,11 +17,11 @@ from respath.comparison.diff import compare, markdown
 from respath.comparison.noise import noise, pooled
 from respath.comparison.notes import measured_text, scale_notes
 from respath.comparison.results import Results
-from respath.comparison.statistics import t_interval
 from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.papers.scales import Measured
+from respath.quantities.statistics import t_interval
 from respath.reference.results import ReferenceResults
 from tests.golden.synthetic_results import write_results
 from tests.golden.toy import LOSSES, run_id, toy, toy_loss, toy_project

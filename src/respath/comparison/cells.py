@@ -16,12 +16,12 @@ from respath.comparison.readings import (
     read_sample,
 )
 from respath.comparison.results import Results
-from respath.comparison.statistics import mean, standard_error
 from respath.config.project import Artifact, Project, Run
 from respath.config.request import RunRequest
 from respath.errors import UserError, did_you_mean
 from respath.papers.reported import Reported, load_reported
 from respath.papers.tables import Column, Row, Table
+from respath.quantities.statistics import mean, standard_error
 
 MATCH, WITHIN, OFF, DIVERGED = "match", "within", "off", "diverged"
 NOT_RUN, NOT_REPORTED, NOT_COMPARABLE = "not run", "not reported", "not comparable at this scale"

@@ -12,10 +12,10 @@ from respath.comparison.cells import is_number
 from respath.comparison.curves import critical_step, data_saving, early_loss, parameter_saving
 from respath.comparison.readings import Reading, missing, read_exact, read_run
 from respath.comparison.results import Results
-from respath.comparison.statistics import CONFIDENCE, POWER, Interval, t_interval
 from respath.config.project import Project
 from respath.errors import UserError, did_you_mean
 from respath.papers.claims import EXACT, Claim, Expect, Side, Test
+from respath.quantities.statistics import CONFIDENCE, POWER, Interval, t_interval
 
 SUPPORTED, CONTRADICTED, INCONCLUSIVE = "supported", "contradicted", "inconclusive"
 NOT_RUN, NOT_JUDGED = "not run", "not judged at this scale"

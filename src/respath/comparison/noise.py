@@ -8,11 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from respath.comparison.cells import Cell, Grid, baseline_rows, is_number
-from respath.comparison.statistics import detectable_effect, mean, t_interval
 from respath.config.project import Project
-
-#: Numbers of seeds for which the smallest detectable effect is told.
-SEEDS = (2, 3, 5, 10)
+from respath.quantities.statistics import SEEDS, detectable_effect, mean, t_interval
 
 
 @dataclasses.dataclass(frozen=True)

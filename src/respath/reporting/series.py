@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from respath.comparison.curves import NO_CURVE, smooth
 from respath.comparison.results import Results, imported
-from respath.comparison.statistics import mean, standard_error
 from respath.config.project import Artifact, Project, Run
 from respath.config.request import RunRequest
 from respath.papers.figures import Curves
+from respath.quantities.statistics import mean, standard_error
 from respath.reporting.layout import fixed
 
 #: Width of the moving average over a curve, as a share of the whole training.

@@ -8,8 +8,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from respath.comparison.statistics import mean
 from respath.papers.figures import Checkpoints, Layers, Matrix, Positions, Ranks
+from respath.quantities.statistics import mean
 from respath.reporting.panels.data import Drawn, Grid, Line, Mark
 from respath.reporting.panels.reader import Reader, averaged
 

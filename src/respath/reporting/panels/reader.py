@@ -10,11 +10,11 @@ from respath.comparison.cells import is_number
 from respath.comparison.curves import NO_CURVE
 from respath.comparison.readings import read_run
 from respath.comparison.results import Results, imported
-from respath.comparison.statistics import mean, standard_error
 from respath.config.project import Artifact, Project, Run
 from respath.config.request import RunRequest
 from respath.papers.figures import Printed, PrintedCell
 from respath.papers.reported import Reported, load_reported
+from respath.quantities.statistics import mean, standard_error
 from respath.reporting.panels.data import Line, Mark, Role
 
 #: Missing lines of a panel that the foot of the figure names before it only counts.

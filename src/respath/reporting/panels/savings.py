@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
-from respath.comparison.statistics import Interval
 from respath.papers.scales import Scale
+from respath.quantities.statistics import Interval
 
 Direction = Literal["fewer", "more"]
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from respath.comparison.curves import parameter_saving, parameters_at_loss
 from respath.comparison.readings import Reading
-from respath.comparison.statistics import jackknife_interval, mean
 from respath.config.request import RunRequest
 from respath.papers.figures import Sizes
+from respath.quantities.statistics import jackknife_interval, mean
 from respath.reporting.panels.data import Drawn, Line, Mark
 from respath.reporting.panels.reader import Reader, averaged
 from respath.reporting.panels.savings import Saving, saving_texts, unfit, untold

@@ -15,9 +15,9 @@ from respath.comparison.curves import (
     smooth,
     smoothing_steps,
 )
-from respath.comparison.statistics import mean, t_interval
 from respath.config.request import RunRequest
 from respath.papers.figures import Crossing, Difference, Tokens
+from respath.quantities.statistics import mean, t_interval
 from respath.reporting.panels.data import Drawn, Line, Mark
 from respath.reporting.panels.reader import Curve, Reader, averaged
 from respath.reporting.panels.savings import Saving, saving_texts, unfit, untold
