@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterable
 
 OK, CHECK_FAILED, WRONG_USE = 0, 1, 2
+#: Exit code after Ctrl-C, as shells have it.
+INTERRUPTED = 130
 #: Exit code of a stage that stopped on request (signal, time limit) with its work saved: start it again.
 RETRY = 75
 
@@ -84,7 +86,7 @@ def explain_no_memory(error: BaseException) -> str | None:
 
 
 def guard(main: Callable[..., int | None]) -> Callable[..., int]:
-    """Run a command-line main; turn user errors, full disks and used-up memory into lines on stderr and an exit code.
+    """Run a command-line main; turn user errors, Ctrl-C, full disks and used-up memory into lines on stderr and an exit code.
 
     ``--debug`` among the arguments, or RESPATH_DEBUG=1, lets the traceback through.
     """
@@ -100,6 +102,11 @@ def guard(main: Callable[..., int | None]) -> Callable[..., int]:
             for line in error.lines:
                 print(f"error: {line}", file=sys.stderr)
             return error.exit_code
+        except KeyboardInterrupt:
+            if debug:
+                raise
+            print("stopped by Ctrl-C; run the same command again: what is finished is kept", file=sys.stderr)
+            return INTERRUPTED
         except OSError as error:
             if debug or error.errno is None:
                 raise

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +24,28 @@ def naming(path: str | Path) -> Iterator[None]:
         if error.filename is None:
             error.filename = str(path)
         raise
+
+
+def user_path(text: str | Path, named: str) -> Path:
+    """A path as a user writes it: ``~``, ``~name``, ``$NAME`` and ``${NAME}`` mean what they mean in a shell.
+
+    ``named``: where it was written, e.g. ``config.yaml: locations: mine``. Raises UserError, with that name, for a user or a
+    variable that there is not; an empty variable counts as none, as ``$SCRATCH/data`` would become ``/data``.
+    """
+    text = str(text)
+    path = os.path.expanduser(text)
+    if path.startswith("~"):
+        raise UserError(
+            f"{named}: {text}: there is no user {path.split('/')[0][1:]!r} here; write the path out"
+        )
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if not os.environ.get(name):
+            raise UserError(f"{named}: {text}: ${name} is not set; set it or write the path out")
+        return os.environ[name]
+
+    return Path(re.sub(r"\$(?:(\w+)|\{(\w+)\})", value, path))
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
@@ -24,6 +25,8 @@ class Hub:
         self.listed_extra: list[dict] = []
         self.storage: str | None = None
         self.ignores_ranges = False
+        #: Files that come a few bytes at a time.
+        self.slow: set[str] = set()
         self.requests: list[tuple[str, str, dict[str, str]]] = []
 
     def asked(self, word: str) -> list[dict[str, str]]:
@@ -49,6 +52,18 @@ def _handler(hub: Hub):
 
         def log_message(self, *arguments):
             pass
+
+        def trickle(self, content: bytes):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            try:
+                for start in range(0, len(content), 100):
+                    self.wfile.write(content[start : start + 100])
+                    self.wfile.flush()
+                    time.sleep(0.01)
+            except (BrokenPipeError, ConnectionResetError):
+                self.close_connection = True
 
         def answer(self, status: int, content: bytes, headers: dict[str, str], stop: int | None = None):
             self.send_response(status)
@@ -78,6 +93,8 @@ def _handler(hub: Hub):
             if hub.storage and "/resolve/" in path:
                 return self.answer(302, b"", {"Location": f"{hub.storage}/storage/{name}?Signature=sssecret"})
             content = hub.altered.get(name, hub.files[name])
+            if name in hub.slow:
+                return self.trickle(content)
             asked = self.headers.get("Range")
             start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and not hub.ignores_ranges else 0
             stops = hub.breaks.get(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -167,6 +168,8 @@ class FakePip:
         monkeypatch.setattr(archives.subprocess, "run", self)
 
     def __call__(self, command, **kwargs):
+        if command[-2:] == ["config", "list"]:
+            return subprocess.CompletedProcess(command, 0, "", "")
         self.calls.append(command)
         if self.error:
             return subprocess.CompletedProcess(command, 1, "", self.error)
@@ -386,6 +389,75 @@ def test_a_user_error_shows_one_line_and_no_traceback(tmp_path):
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.startswith("error: --source: no source 'nonsense'") and done.stderr.count("\n") == 1
+
+
+BACKEND = """
+from pathlib import Path
+import helper
+
+def prepare_metadata_for_build_wheel(folder, settings=None):
+    info = Path(folder, "toy-1.0.dist-info")
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\\nName: toy\\nVersion: 1.0\\n")
+    (info / "WHEEL").write_text("Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+    return info.name
+"""
+
+
+def index_of_two(folder: Path) -> str:
+    """A folder for ``--find-links``: a source archive whose build backend needs a wheel. Returns the archive's SHA-256."""
+    folder.mkdir()
+    info = "helper-1.0.dist-info"
+    zip_with(
+        folder / "helper-1.0-py3-none-any.whl",
+        {
+            "helper.py": "",
+            f"{info}/METADATA": "Metadata-Version: 2.1\nName: helper\nVersion: 1.0\n",
+            f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            f"{info}/RECORD": "",
+        },
+    )
+    project = '[build-system]\nrequires = ["helper"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    texts = {
+        "PKG-INFO": "Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n",
+        "pyproject.toml": project,
+        "backend.py": BACKEND,
+    }
+    archive = tar_with(
+        folder / "toy-1.0.tar.gz",
+        *((tarfile.TarInfo(f"toy-1.0/{name}"), text.encode()) for name, text in texts.items()),
+    )
+    return hashlib.sha256(archive.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("place", ["variables", "file"])
+def test_settings_of_pip_that_would_stop_a_pinned_download_do_not_and_the_index_holds(
+    tmp_path, monkeypatch, place
+):
+    """The real pip; the index (a folder here) comes from the same place as the settings that must not steer us."""
+    sha256 = index_of_two(tmp_path / "index")
+    (tmp_path / "constraint.txt").write_text("helper==2.0\n")
+    settings = {
+        "constraint": str(tmp_path / "constraint.txt"),
+        "target": str(tmp_path / "elsewhere"),
+        "require-hashes": "1",
+        "user": "1",
+        "only-binary": ":all:",
+        "no-index": "1",
+        "find-links": str(tmp_path / "index"),
+    }
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    if place == "file":
+        (tmp_path / "pip.conf").write_text(
+            "[global]\n" + "".join(f"{k} = {v}\n" for k, v in settings.items())
+        )
+    else:
+        for name, value in settings.items():
+            monkeypatch.setenv(f"PIP_{name.upper().replace('-', '_')}", value)
+    got = archives.fetch_pip("toy", "1.0", sha256, tmp_path / "cache", kind="sdist")
+    assert got.name == "toy-1.0.tar.gz" and not (tmp_path / "elsewhere").exists()
 
 
 @pytest.mark.network

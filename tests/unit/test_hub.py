@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -81,7 +83,7 @@ def test_a_branch_is_followed_once_and_its_commit_recorded(hub, tmp_path):
 
 
 def test_a_broken_connection_goes_on_where_it_broke(hub, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(module, "_pause", lambda seconds, stop: None)
     hub.breaks["train/a.jsonl"] = [70_000, 50_000]
     folder, _, _ = download(CORPUS, tmp_path)
     assert (folder / "train/a.jsonl").read_bytes() == FILES["train/a.jsonl"]
@@ -111,7 +113,7 @@ def test_a_half_file_of_other_bytes_is_fetched_anew(hub, tmp_path, left):
 
 
 def test_a_server_without_ranges_sends_the_file_from_the_start(hub, tmp_path, monkeypatch):
-    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(module, "_pause", lambda seconds, stop: None)
     hub.ignores_ranges = True
     hub.breaks["train/a.jsonl"] = [70_000]
     folder, _, _ = download(CORPUS, tmp_path)
@@ -130,7 +132,7 @@ def test_an_altered_file_is_never_used(hub, tmp_path, name, longer):
 
 def test_a_hub_that_asks_for_patience_gets_it(hub, tmp_path, capsys, monkeypatch):
     waited = []
-    monkeypatch.setattr(module.time, "sleep", waited.append)
+    monkeypatch.setattr(module, "_pause", lambda seconds, stop: waited.append(seconds))
     hub.statuses["train/a.jsonl"] = [429, 503]
     hub.headers_when_refusing = {"RateLimit": '"api";r=0;t=37'}
     download(CORPUS, tmp_path)
@@ -261,3 +263,40 @@ def test_the_stage_names_the_other_copies(hub, tmp_path, capsys):
     assert main([*arguments, "--instead", "one", "two"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines[-1].startswith("error: corpus some: ") and "corpus=one, --config corpus=two" in lines[-1]
+
+
+def test_ctrl_c_ends_a_download_inside_a_file_with_one_line_and_keeps_what_came(hub, tmp_path):
+    """The file needs minutes at the server's pace, so the end within seconds is the signal's."""
+    hub.slow = set(FILES)
+    hub.files = {**FILES, "train/a.jsonl": FILES["train/a.jsonl"] * 10}
+    corpus = canonical_json(CORPUS.model_dump(mode="json", exclude_defaults=True))
+    arguments = [
+        "--corpus",
+        corpus,
+        "--location",
+        str(tmp_path / "hub"),
+        "--out",
+        str(tmp_path / "source.json"),
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "respath.data.documents", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        # A shell that runs the tests in the background ignores the signal, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    part = tmp_path / "hub" / "some--data" / ("c" * 40) / "train" / ".a.jsonl.part"
+    try:
+        while process.poll() is None and not (part.exists() and part.stat().st_size):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+    assert process.returncode == 130, said
+    assert (
+        said.splitlines()[-1].startswith("stopped by Ctrl-C; run the same command again")
+        and "Traceback" not in said
+    )
+    assert part.stat().st_size and not (tmp_path / "source.json").exists()

@@ -16,7 +16,7 @@ from respath.config.project import BYTES_PER_TOKEN, Project
 from respath.config.run import Data, tokens_id
 from respath.data.catalogue import source_ids
 from respath.errors import UserError
-from respath.files import read_json
+from respath.files import read_json, user_path
 
 #: UTF-8 bytes per token of web text in English (GPT-NeoX, GPT-2), until a finished shard says otherwise.
 TOKEN_BYTES = 4.3
@@ -150,6 +150,7 @@ def _still_to_fetch(project: Project, data: Data) -> int:
         from respath.data.hub import DOWNLOADS
 
         location = project.config.locations.get(corpus.name)
+        location = location and user_path(location, f"config.yaml: locations: {corpus.name}")
         if location and has_copy(corpus, project.root / location):
             return tokenizer
         folder = project.root / (location or DOWNLOADS) / str(corpus.repository).replace("/", "--")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import gzip
@@ -25,6 +26,30 @@ from respath.files import sha256_file, write_text
 MAX_MEMBERS = 200_000
 MAX_MEMBER_BYTES = 64 << 20
 MAX_TOTAL_BYTES = 512 << 20
+
+#: What is kept of the user's settings of pip: where it looks, through what, and whom it trusts.
+PIP_SETTINGS = (
+    *(
+        "index-url",
+        "extra-index-url",
+        "no-index",
+        "find-links",
+        "trusted-host",
+        "proxy",
+        "cert",
+        "client-cert",
+    ),
+    *(
+        "keyring-provider",
+        "timeout",
+        "default-timeout",
+        "retries",
+        "resume-retries",
+        "cache-dir",
+        "no-cache-dir",
+    ),
+    *("use-feature", "use-deprecated"),
+)
 
 _NETWORK = re.compile(
     r"connection|timed? ?out|name resolution|network|proxy|ssl|unreachable|temporary failure|retries|could not resolve",
@@ -93,6 +118,28 @@ def fetch_pip(
     return target
 
 
+def pip_environment() -> dict[str, str]:
+    """Variables for our calls of pip: of the user's settings, in variables and files, only ``PIP_SETTINGS``.
+
+    Versions and hashes are pinned here. A constraint, a target folder or required hashes that a container sets for its own
+    installations would stop the download, or the build backend that pip asks for a source archive's metadata.
+    """
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    # The settings `user`, `global` and `site` would be options of the listing itself, and hide the other files.
+    whole = {**os.environ, "PIP_USER": "0", "PIP_GLOBAL": "0", "PIP_SITE": "0"}
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
+    listed = subprocess.run(command, capture_output=True, text=True, errors="replace", env=whole)
+    found: dict[tuple[int, str], str] = {}
+    for line in listed.stdout.splitlines() if listed.returncode == 0 else []:
+        match = re.fullmatch(r"(global|download|:env:)\.([a-z-]+)=(['\"].*)", line)
+        if match and match[2] in PIP_SETTINGS:
+            # As pip itself: what is said for downloads beats what is said for all, and variables beat files.
+            found[("global", "download", ":env:").index(match[1]), match[2]] = ast.literal_eval(match[3])
+    for (_, name), value in sorted(found.items()):
+        ours["PIP_" + name.upper().replace("-", "_")] = value
+    return ours | {"PIP_CONFIG_FILE": os.devnull}
+
+
 def _pip_download(name: str, version: str, sha256: str, scratch: Path, kind: str, tag: str, who: str) -> Path:
     requirements = scratch / "requirements.txt"
     requirements.write_text(f"{name}=={version} --hash=sha256:{sha256}\n", encoding="utf-8")
@@ -116,7 +163,7 @@ def _pip_download(name: str, version: str, sha256: str, scratch: Path, kind: str
             command += ["--platform", platform]
     else:
         command += ["--no-binary" if kind == "sdist" else "--only-binary", name]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=pip_environment())
     if done.returncode == 0:
         got = sorted(files.glob("*"))
         if len(got) == 1:
@@ -146,7 +193,7 @@ def _pip_download(name: str, version: str, sha256: str, scratch: Path, kind: str
             f"{what}: network error in pip: {reason}; check `pip config list`, then run the same command again"
         )
     raise UserError(
-        f"{what}: pip download failed: {reason}; try `pip download --no-deps {name}=={version}` by hand"
+        f"{what}: pip download failed: {reason}; try `pip --isolated download --no-deps {name}=={version}` by hand"
     )
 
 

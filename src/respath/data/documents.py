@@ -26,7 +26,7 @@ from respath.config.run import Corpus
 from respath.data.hub import DOWNLOADS, Remote, download
 from respath.data.paths import check_patterns, inside, missing_splits, splits_of
 from respath.errors import UserError, did_you_mean, guard
-from respath.files import read_json, sha256_file, write_json
+from respath.files import read_json, sha256_file, user_path, write_json
 
 #: The seven domains of SlimPajama (values of ``meta.redpajama_set_name``).
 SLIMPAJAMA_DOMAINS = (
@@ -683,7 +683,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(
             f"corpus {corpus.name}: its folder is not set; set `locations: {{{corpus.name}: FOLDER}}` in config.yaml"
         )
-    content = list_corpus(corpus, Path(arguments.location or DOWNLOADS), arguments.instead)
+    location = user_path(arguments.location or DOWNLOADS, f"config.yaml: locations: {corpus.name}")
+    content = list_corpus(corpus, location, arguments.instead)
     write_json(arguments.out, content)
     total = sum(file["bytes"] for file in content["files"])
     print(f"{len(content['files'])} files, {total / 1e6:.1f} MB -> {arguments.out}", file=sys.stderr)

