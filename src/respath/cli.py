@@ -53,15 +53,16 @@ Scale = Annotated[str | None, typer.Option("--scale", help="smoke, mini or paper
 
 
 def _project(scale: str | None = None, seed: int | None = None) -> Project:
-    from respath.documents import load_dials
+    from respath.settings import Settings
 
     root = find_root()
-    config = load_dials(root / "config.yaml")
+    settings = Settings()
+    settings.add_file(root / "config.yaml", required=False)
     if scale is not None:
-        config["scale"] = scale
+        settings.add("--scale", {"scale": scale})
     if seed is not None:
-        config["seeds"] = [seed]
-    return Project(root, config)
+        settings.add("--seed", {"seeds": [seed]})
+    return Project(root, settings)
 
 
 def _print_json(value: Any) -> None:
@@ -564,7 +565,10 @@ def main() -> int:
             print(message)
             return WRONG_USE
         names = [command.name or command.callback.__name__.rstrip("_") for command in app.registered_commands]
-        hint = did_you_mean(arguments[0], names) if "No such command" in message else ""
+        hint = ""
+        if "No such command" in message:
+            # Typer's own guess says the same with less.
+            message, hint = message.split(". Did you mean")[0], did_you_mean(arguments[0], names)
         raise UserError(f"{message}{hint}; see respath --help") from None
     except typer.Exit as error:
         return error.exit_code

@@ -6,9 +6,9 @@ import functools
 import json
 import re
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -19,12 +19,31 @@ _BaseLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_BaseLoader):
-    """Safe YAML with two repairs: ``6e-4`` is a number (YAML 1.1 reads a string), and a repeated key is an error."""
+    """Safe YAML whose plain words mean what YAML 1.2 says; what YAML 1.1 reads as something else is refused.
+
+    PyYAML follows YAML 1.1, where 010 is eight, 1:30 is ninety, ``no`` is false, and 6e-4 is text. A repeated key is an
+    error, too. Beyond YAML 1.2, underscores may group digits.
+    """
+
+    yaml_implicit_resolvers: ClassVar[dict[str, list]] = {}
 
     def get_single_data(self):
         """The document as plain data, without PyYAML's generators: reading the papers takes half the time."""
         node = self.get_single_node()
-        return None if node is None else self._plain(node, {})
+        data = None if node is None else self._plain(node, {})
+        if self.ambiguous:
+            found = [(keys, word) for keys, word in _words(node, (), set()) if word in self.ambiguous]
+            raise _Ambiguous(found, data)
+        return data
+
+    @functools.cached_property
+    def ambiguous(self) -> list[yaml.ScalarNode]:
+        """The words of two meanings that were met."""
+        return []
+
+    def _doubtful(self, node: yaml.ScalarNode) -> str:
+        self.ambiguous.append(node)
+        return node.value
 
     def _plain(self, node, made):
         if isinstance(node, yaml.ScalarNode):
@@ -63,20 +82,63 @@ class _Loader(_BaseLoader):
         return {self._plain(key, made): self._plain(value, made) for key, value in node.value}
 
 
-_LIST, _MAPPING, _MERGE = (f"tag:yaml.org,2002:{kind}" for kind in ("seq", "map", "merge"))
-_SCALARS = {
-    f"tag:yaml.org,2002:{kind}": getattr(_BaseLoader, f"construct_yaml_{kind}")
-    for kind in ("str", "int", "float", "bool", "null")
+_TAG = "tag:yaml.org,2002:"
+_LIST, _MAPPING, _MERGE = (f"{_TAG}{kind}" for kind in ("seq", "map", "merge"))
+#: Plain words by kind, the first that matches; all others are text. Each with the characters that a word can start with.
+_WORDS = {
+    "bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),
+    "null": ("~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "merge": ("<<", "<"),
+    "octal": ("[-+]?0[0-9_]+|[-+]?0[ob][0-9_]+", "-+0"),
+    "sixty": (r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?", "-+0123456789"),
+    "truth": ("yes|Yes|YES|no|No|NO", "yYnN"),
+    "int": ("[-+]?(?:[0-9][0-9_]*|0x[0-9a-fA-F_]+)", "-+0123456789"),
+    "float": (
+        r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+0123456789.",
+    ),
+}  # fmt: skip
+for _kind, (_pattern, _first) in _WORDS.items():
+    _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(f"^(?:{_pattern})$"), list(_first))
+#: What is ambiguous about a word, and what to write instead.
+_DOUBTS = {
+    f"{_TAG}octal": "is a number of base 8 or 2 to some readers of YAML and of base 10, or text, to others; write it without the "
+    "leading 0",
+    f"{_TAG}sixty": "is a number of base 60 to some readers of YAML and text to others; write a decimal number",
+    f"{_TAG}truth": "is true or false to some readers of YAML and text to others; write true or false",
 }
+_SCALARS = {
+    f"{_TAG}{kind}": getattr(_BaseLoader, f"construct_yaml_{kind}")
+    for kind in ("str", "int", "float", "bool", "null")
+} | dict.fromkeys(_DOUBTS, _Loader._doubtful)
 #: Marks a node that is being read.
 _OPEN = object()
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9_]+)[eE][-+]?[0-9]+$"),
-    list("-+0123456789."),
-)
+class _Ambiguous(yaml.YAMLError):
+    """Words of two meanings, each with its keys; ``data``: the document with these as text."""
+
+    def __init__(self, found: list[tuple[tuple, yaml.ScalarNode]], data: Any):
+        super().__init__()
+        self.found, self.data = found, data
+
+
+def _words(node: yaml.Node, keys: tuple, seen: set[int]) -> Iterator[tuple[tuple, yaml.ScalarNode]]:
+    """Every scalar of a document, keys included, with the keys that lead to it."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.ScalarNode):
+        yield keys, node
+    elif isinstance(node, yaml.SequenceNode):
+        for number, item in enumerate(node.value):
+            yield from _words(item, (*keys, number), seen)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            inner = (*keys, key.value if isinstance(key, yaml.ScalarNode) else "?")
+            yield from _words(key, inner, seen)
+            yield from _words(value, inner, seen)
 
 
 class Document(BaseModel):
@@ -87,10 +149,15 @@ class Document(BaseModel):
 
 
 Model = TypeVar("Model", bound=BaseModel)
+#: Where data is from: a file or an option, or a function that says so for the keys of a value.
+Place = str | Path | Callable[[Sequence[str | int]], str]
 
 
-def load_yaml(path: str | Path) -> Any:
-    """Parse one YAML file. Raises UserError ``file:line: ...`` when it is missing or malformed."""
+def load_yaml(path: str | Path, part: str | None = None) -> Any:
+    """Parse one YAML file. Raises UserError ``file:line: ...`` when it is missing or malformed.
+
+    ``part``: the one key that is ours in a file of another program, where words of two meanings are that program's affair.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -99,22 +166,41 @@ def load_yaml(path: str | Path) -> Any:
         raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     except OSError as error:
         raise UserError(explain_os_error(error)) from None
+    return parse_yaml(text, str(path), part=part)
+
+
+def parse_yaml(text: str, place: str, keys: tuple[str, ...] = (), part: str | None = None) -> Any:
+    """The data of YAML text: a whole file's, or with ``keys`` the value under them from another place, such as an option.
+
+    Raises UserError: with every word of two meanings, or with the first other mistake.
+    """
+
+    def where(mark: yaml.Mark | None) -> str:
+        if keys:
+            return place
+        return f"{place}:{mark.line + 1}" if mark else place
+
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader subclass
+    except _Ambiguous as error:
+        ours = [(inner, word) for inner, word in error.found if part is None or inner[0] == part]
+        if not ours:
+            return error.data
+        raise UserError(
+            f"{where(word.start_mark)}: {'.'.join(map(str, [*keys, *inner])) or '(document)'}: {word.value} {_DOUBTS[word.tag]}, or "
+            f"'{word.value}' in quotes for the text"
+            for inner, word in ours
+        ) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        where = f":{mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{where}: {error.problem}") from None
+        problem = error.problem
+        if mark and any(
+            "\t" in line[: mark.column + 1] for line in text.split("\n")[mark.line : mark.line + 1]
+        ):
+            problem = "a tab where YAML takes only spaces; indent with spaces"
+        raise UserError(": ".join([where(mark), *filter(None, [".".join(keys), problem])])) from None
     except yaml.YAMLError as error:
-        raise UserError(f"{path}: {error}") from None
-
-
-def load_dials(path: str | Path) -> dict[str, Any]:
-    """The keys of config.yaml, unchecked; none where the file is empty or absent. Raises UserError for anything else."""
-    data = load_yaml(path) if Path(path).exists() else None
-    if not isinstance(data, dict | None):
-        raise UserError(f"{path}: is no mapping; write one `key: value` a line, e.g. `scale: smoke`")
-    return data or {}
+        raise UserError(f"{place}: {error}") from None
 
 
 @functools.lru_cache(maxsize=16)
@@ -187,16 +273,21 @@ def _walk(model: type[BaseModel], location: Sequence[str | int]) -> tuple[list[s
     return keys, list(dict.fromkeys(siblings))
 
 
+def where(path: str | Path, keys: Sequence[str | int]) -> str:
+    """``file:line`` of what stands under ``keys`` in a YAML file; any other place is its own name."""
+    line = line_of(path, keys) if str(path).endswith((".yaml", ".yml")) else None
+    return f"{path}:{line}" if line else str(path)
+
+
 def problems(
-    error: ValidationError, path: str | Path, model: type[BaseModel], prefix: Sequence[str | int] = ()
+    error: ValidationError, place: Place, model: type[BaseModel], prefix: Sequence[str | int] = ()
 ) -> list[str]:
     """A pydantic error as lines ``file:line: key: problem; remedy``."""
     lines = []
     for item in error.errors(include_url=False):
         location, siblings = _walk(model, item["loc"])
         keys = [*prefix, *location]
-        line = line_of(path, keys) if str(path).endswith((".yaml", ".yml")) else None
-        where = f"{path}:{line}" if line else str(path)
+        at = place(keys) if callable(place) else where(place, keys)
         key = ".".join(str(part) for part in keys) or "(document)"
         kind, got = item["type"], item.get("input")
         if kind == "extra_forbidden":
@@ -206,10 +297,7 @@ def problems(
         elif kind in ("int_type", "float_type", "int_parsing", "float_parsing", "bool_type") and isinstance(
             got, str
         ):
-            message = (
-                f"expects a number, got the text {got!r}; write it without quotes in a file "
-                "(nested --config values arrive as text: use --configfile)"
-            )
+            message = f"expects a number, got the text {got!r}; write it without quotes"
             if kind == "bool_type":
                 message = f"expects true or false, got the text {got!r}"
         elif kind in ("literal_error", "union_tag_invalid", "enum"):
@@ -223,21 +311,25 @@ def problems(
             message = item["msg"][0].lower() + item["msg"][1:]
             if not isinstance(got, dict | list):
                 message += f", got {got!r}"
-        lines.append(f"{where}: {key}: {message}")
+        lines.append(f"{at}: {key}: {message}")
     return lines
 
 
-def check(model: type[Model], data: Any, path: str | Path, prefix: Sequence[str | int] = ()) -> Model:
-    """Validate parsed data as ``model``. Raises UserError with one line per problem."""
+def check(model: type[Model], data: Any, place: Place, prefix: Sequence[str | int] = ()) -> Model:
+    """Validate parsed data as ``model``. Raises UserError with one line per problem.
+
+    ``place``: the file that the data is from (or the option), or a function that says so for the keys of a value.
+    """
     if data is None and not prefix:
-        raise UserError(f"{path}: is empty; it needs {', '.join(_required(model))}")
+        raise UserError(f"{place}: is empty; it needs {', '.join(_required(model))}")
     try:
         # Through JSON so that strict mode takes lists for tuples, but never text for numbers.
         return model.model_validate_json(json.dumps(data))
     except ValidationError as error:
-        raise UserError(problems(error, path, model, prefix)) from None
+        raise UserError(problems(error, place, model, prefix)) from None
     except (TypeError, ValueError) as error:
-        raise UserError(f"{path}: {'.'.join(map(str, prefix))}: {error}") from None
+        at = place(prefix) if callable(place) else place
+        raise UserError(f"{at}: {'.'.join(map(str, prefix))}: {error}") from None
 
 
 def _required(model: type[BaseModel]) -> list[str]:

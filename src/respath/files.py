@@ -15,6 +15,21 @@ from typing import IO, Any
 from respath.errors import UserError, did_you_mean
 
 
+def expanded(path: str) -> str:
+    """A path as a user writes it, with ``~`` and ``$VAR`` filled in, wherever it is written: a shell fills in only some.
+
+    Raises UserError for a variable that is not set and a user that does not exist.
+    """
+    filled = os.path.expandvars(os.path.expanduser(path))
+    if filled.startswith("~"):
+        raise UserError(f"{path}: no such user; write the folder in full")
+    if unset := re.search(r"\$(\w+|\{[^}]*\})", filled):
+        raise UserError(
+            f"{path}: {unset[0]} is not set in this environment; set it, or write the folder in full"
+        )
+    return filled
+
+
 @contextlib.contextmanager
 def naming(path: str | Path) -> Iterator[None]:
     """OS errors of writing and flushing carry no file name; inside this block they get ``path``, so that a user can act."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from respath.errors import UserError
@@ -21,10 +21,10 @@ def check_writable(folder: Path) -> None:
         )
 
 
-def check_named_checkpoints(folders: Mapping[str, str]) -> None:
+def check_named_checkpoints(folders: Mapping[str, str], place: Callable[[Sequence[str]], str]) -> None:
     """Raise UserError, for all of them at once, where ``hf_models`` names no checkpoint folder in Hugging Face's form."""
     lines = [
-        f"config.yaml: hf_models.{name}: {folder} holds no config.json; name a checkpoint folder in Hugging Face's form, or take "
+        f"{place(('hf_models', name))}: hf_models.{name}: {folder} holds no config.json; name a checkpoint folder in Hugging Face's form, or take "
         "the name out"
         for name, folder in folders.items()
         if not Path(folder, "config.json").is_file()

@@ -169,7 +169,7 @@ def test_the_snakefile_imports_no_torch(fresh, tmp_path):
             "config.yaml",
             "scale: smoke",
             "scale: smok",
-            "config.yaml: scale: 'smok' is not known (did you mean 'smoke'?)",
+            "config.yaml:4: scale: 'smok' is not known (did you mean 'smoke'?)",
         ),
         ("config.yaml", "missing: error", "mising: error", "mising: unknown key (did you mean 'missing'?)"),
         (

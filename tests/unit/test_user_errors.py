@@ -13,11 +13,11 @@ from respath.comparison.diff import compare
 from respath.comparison.results import Results
 from respath.config.model import identity
 from respath.config.project import Project
-from respath.documents import check, load_dials
+from respath.documents import check
 from respath.errors import UserError, explain_os_error
 from respath.files import write_json
 from respath.jobs import check_writable
-from respath.settings import UserConfig
+from respath.settings import Settings, UserConfig
 from respath.training.clean import main as clean
 from respath.training.folders import ELSEWHERE
 from respath.training.results import earlier_result
@@ -41,14 +41,16 @@ def copied(tmp_path):
 @pytest.mark.parametrize("text", ["- smoke\n", "smoke\n", "3\n"])
 def test_a_config_that_is_no_mapping_is_refused(tmp_path, text):
     (tmp_path / "config.yaml").write_text(text)
-    assert "config.yaml: is no mapping" in problems(load_dials, tmp_path / "config.yaml")
+    assert "config.yaml: is no mapping" in problems(Settings().add_file, tmp_path / "config.yaml")
 
 
 @pytest.mark.parametrize("text", [None, "", "# all comments\n"])
 def test_a_config_may_be_empty_or_absent(tmp_path, text):
     if text is not None:
         (tmp_path / "config.yaml").write_text(text)
-    assert load_dials(tmp_path / "config.yaml") == {}
+    settings = Settings()
+    settings.add_file(tmp_path / "config.yaml", required=False)
+    assert settings.values == {}
 
 
 @pytest.mark.parametrize("text", ["- smoke\n", "scale: [smoke\n"])

@@ -1,6 +1,10 @@
 # The project read once at parse time, and the input functions of the rules. No torch here: a dry run stays under 2 s.
+import contextlib
 import functools
 import hashlib
+import io
+import json
+import os
 import re
 import subprocess
 import sys
@@ -12,14 +16,15 @@ from respath import jobs
 from respath.analysis.catalogue import CATALOGUE
 from respath.comparison.results import imported
 from respath.config.claimed import claimed_analyses
-from respath.documents import load_dials
 from respath.config.model import identity
 from respath.config.project import Project
 from respath.config.run import sample_id, tokenizer_id, tokens_id
 from respath.data.catalogue import source_ids
 from respath.errors import UserError, did_you_mean
 from respath.files import canonical_json, read_json
+from respath.settings import Settings
 from snakemake import benchmark as snakemake_benchmark
+from snakemake.cli import parse_args as snakemake_arguments
 from snakemake.exceptions import WorkflowError
 
 
@@ -47,29 +52,39 @@ class Planned(dict):
         )
 
 
-def read_project():
-    """The project. Raises UserError with every problem of config, papers and scales."""
-    settings = dict(config)
-    if isinstance(settings.get("seeds"), list):
-        # `--config seeds=[1,2,3]` arrives as texts.
-        settings["seeds"] = [
-            int(seed) if re.fullmatch(r"-?\d+", str(seed)) else seed for seed in settings["seeds"]
+def read_settings():
+    """config.yaml and what wins over it, each from its own text: Snakemake reads files, options and profiles differently."""
+    chosen, settings = workflow.config_settings, Settings()
+    if not chosen.replace_workflow_config:
+        settings.add_file("config.yaml", required=False)
+    for path in chosen.configfiles:
+        settings.add_file(os.path.relpath(path) if path.is_relative_to(Path.cwd()) else path)
+    if set(chosen.config_args) <= set(sys.argv) or not (profile := profile_with_settings()):
+        settings.add_assignments("--config", chosen.config_args)
+    else:
+        settings.add_profile(profile)
+        # Jobs get what we read, on their command line.
+        chosen.config_args = [
+            f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.values.items()
         ]
-    return Project(Path(workflow.basedir), settings)
+    return settings
+
+
+def profile_with_settings():
+    """The profile whose ``config:`` is in force, if any is."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        parser, _ = snakemake_arguments(sys.argv[1:])
+    for name, given in parser.get_source_to_settings_dict().items():
+        if name.startswith("config_file|") and "config" in given:
+            return name.split("|", 1)[1]
 
 
 or_leave(jobs.check_writable, Path.cwd())
 
-# Read by our own reader first, whose messages name file and line. Snakemake refuses an empty file, although no key is needed.
-if or_leave(load_dials, "config.yaml"):
-
-    configfile: "config.yaml"
-
-
 # Jobs find our sources, and the Python that runs Snakemake; an environment activated for a job still comes first.
 jobs.export_environment(Path(workflow.basedir))
 
-PROJECT = or_leave(read_project)
+PROJECT = or_leave(Project, Path(workflow.basedir), or_leave(read_settings))
 jobs.export_gpu_lease(PROJECT.config.runtime.gpu_lease)
 SCALE = PROJECT.config.scale
 PAPERS = list(PROJECT.folders)
@@ -103,7 +118,9 @@ ELSEWHERE = {}
 for artifact in PROJECT.artifacts():
     for name, modules in PROJECT.checkpoints_of(artifact).items():
         ELSEWHERE.setdefault(name, (artifact, set()))[1].update(modules)
-or_leave(jobs.check_named_checkpoints, {name: PROJECT.config.hf_models[name] for name in ELSEWHERE})
+or_leave(
+    jobs.check_named_checkpoints, {name: PROJECT.config.hf_models[name] for name in ELSEWHERE}, PROJECT.place
+)
 #: Code that decides how tables, figures and pages look.
 REPORT_CODE = ("src/respath/reporting", "src/respath/comparison", "reports/templates")
 #: What `make demo` shows: one trained table, its neighbours, and everything that needs no training.

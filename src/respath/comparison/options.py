@@ -8,8 +8,8 @@ from pathlib import Path
 
 from respath.comparison.results import Results
 from respath.config.project import Artifact, Project, find_root
-from respath.documents import load_dials
 from respath.errors import UserError
+from respath.settings import Settings
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -28,19 +28,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def open_project(options: argparse.Namespace) -> tuple[Project, Results]:
     """The project and its results as the options say. Raises UserError for a --config that is no JSON object."""
     root = options.project_root.resolve() if options.project_root else find_root()
-    dials: dict = {}
+    settings = Settings()
+    settings.add_file(root / "config.yaml", required=False)
     if options.config:
         try:
-            dials = json.loads(options.config)
+            chosen = json.loads(options.config)
         except json.JSONDecodeError as error:
             raise UserError(
                 f'--config: not valid JSON ({error}); write it as \'{{"scale": "smoke"}}\''
             ) from None
-        if not isinstance(dials, dict):
-            raise UserError(f"--config: expects a JSON object, got {type(dials).__name__}")
+        if not isinstance(chosen, dict):
+            raise UserError(f"--config: expects a JSON object, got {type(chosen).__name__}")
+        settings.add("--config", chosen)
     if options.scale:
-        dials["scale"] = options.scale
-    project = Project(root, {**load_dials(root / "config.yaml"), **dials})
+        settings.add("--scale", {"scale": options.scale})
+    project = Project(root, settings)
     return project, Results(project, options.results)
 
 

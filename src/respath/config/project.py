@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,13 @@ from respath.config.run import (
     summed_learning_rate,
     tokens_id,
 )
-from respath.documents import Collector, check, load_dials, load_yaml
+from respath.documents import Collector, check, load_yaml
 from respath.errors import UserError, did_you_mean
 from respath.papers.figures import Figure, Figures, Panels
 from respath.papers.paper import AccountingDefaults, Corpora, Evaluation, Paper, Variant, Variants
 from respath.papers.scales import Scale, ScalePaper
 from respath.papers.tables import Column, Row, Table, Tables
-from respath.settings import UserConfig
+from respath.settings import Settings, UserConfig
 
 #: Text kept per token of quota: more than any tokenizer here needs, so that the token quota is what stops.
 BYTES_PER_TOKEN = 8
@@ -113,16 +113,23 @@ def find_root(start: str | Path | None = None) -> Path:
 class Project:
     """Papers, scales and the user's dials. Raises UserError with every problem of every file at once."""
 
-    def __init__(self, root: Path, config: Mapping[str, Any] | None = None):
+    def __init__(self, root: Path, config: Settings | Mapping[str, Any] | None = None):
         self.root = Path(root)
         collect = Collector()
-        # Paths in messages are shown relative to the project where possible: short, and the same for everybody.
-        relative = self._relative
-        if config is None:
-            config = collect(load_dials, self.root / "config.yaml")
-        self.config: UserConfig = (
-            collect(check, UserConfig, dict(config or {}), relative("config.yaml")) or UserConfig()
-        )
+        if not isinstance(config, Settings):
+            settings = Settings()
+            if config is None:
+                collect(settings.add_file, self.root / "config.yaml", required=False)
+            else:
+                settings.add("settings", config)
+            config = settings
+
+        def place(keys: Sequence[str | int]) -> str:
+            # Shown relative to the project where possible: short, and the same for everybody.
+            return config.place(keys).replace(f"{self.root}{os.sep}", "")
+
+        self.place = place
+        self.config: UserConfig = collect(check, UserConfig, config.values, place) or UserConfig()
         self.scales = self._load_scales(collect)
         corpora = collect(self._document, Corpora, "papers/corpora.yaml")
         self.corpora: dict[str, Corpus] = corpora.corpora if corpora else {}
@@ -139,7 +146,7 @@ class Project:
                 collect.lines.append(
                     f"papers/{paper}/paper.yaml: no such file"
                     if paper and (self.root / "papers" / paper).is_dir()
-                    else f"{relative('config.yaml')}: papers: {paper!r} is not known{did_you_mean(paper, known)}"
+                    else f"{place(('papers',))}: papers: {paper!r} is not known{did_you_mean(paper, known)}"
                 )
                 continue
             folder = collect(self._load_paper, paper)
@@ -147,11 +154,11 @@ class Project:
                 self.folders[paper] = folder
         if self.config.scale not in self.scales:
             collect.lines.append(
-                f"{relative('config.yaml')}: scale: {self.config.scale!r} is not known{did_you_mean(self.config.scale, self.scales)}"
+                f"{place(('scale',))}: scale: {self.config.scale!r} is not known{did_you_mean(self.config.scale, self.scales)}"
             )
         if self.config.corpus is not None and self.config.corpus not in self.corpora:
             collect.lines.append(
-                f"{relative('config.yaml')}: corpus: {self.config.corpus!r} is not known"
+                f"{place(('corpus',))}: corpus: {self.config.corpus!r} is not known"
                 f"{did_you_mean(self.config.corpus, self.corpora)}"
             )
         collect.finish()
