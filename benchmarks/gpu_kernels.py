@@ -178,7 +178,7 @@ def error_of(got: Tensor, right: Tensor) -> float:
 def refusal(case: Case, kernel: str, dtype: str, cuda: bool) -> str | None:
     """Why a kernel does not compute a case here, None where it has to."""
     if kernel == "flash_attn":
-        if not kernels.flash_attn_installed():
+        if kernels.flash_attn_function() is None:
             return "the package flash-attn is not installed"
         if not cuda:
             return "needs a GPU"

@@ -6,14 +6,60 @@ import math
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from respath.model.kernels import Visibility, attend
 from respath.model.layers import emulates
 
-_flash_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+#: CUDA's flash kernel wants heads that are a multiple of this wide.
+CUDA_VECTOR = 8
+
+
+class _Flash:
+    """Causal flash attention that also hands out each query's log-sum of exponentials, on CPU and CUDA.
+
+    Queries, keys and values are (batch, time, heads, head_dim), with as many heads each; the log-sum is (batch, time, heads),
+    in fp32 or wider. ``backward`` takes the output and the log-sum of any softmax that includes the sequence's.
+    """
+
+    @staticmethod
+    def forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, tuple]:
+        size, parts = q.shape[-1], [_padded(x) for x in (q, k, v)]
+        if q.is_cuda:
+            out, sums, *rest, _ = torch.ops.aten._scaled_dot_product_flash_attention(
+                *parts, 0.0, True, scale=1 / math.sqrt(size)
+            )
+        else:
+            out, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+                *parts, is_causal=True, scale=1 / math.sqrt(size)
+            )
+            rest = []
+        return out[..., :size].transpose(1, 2), sums.transpose(1, 2), tuple(rest)
+
+    @staticmethod
+    def backward(
+        grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, rest: tuple
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        size, parts = q.shape[-1], [_padded(x) for x in (grad, q, k, v, out)]
+        sums = sums.transpose(1, 2).contiguous()
+        if q.is_cuda:
+            *lengths, seed, offset = rest
+            gradients = torch.ops.aten._scaled_dot_product_flash_attention_backward(
+                *parts, sums, *lengths, 0.0, True, seed, offset, scale=1 / math.sqrt(size)
+            )
+        else:
+            gradients = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                *parts, sums, 0.0, True, scale=1 / math.sqrt(size)
+            )
+        return tuple(gradient[..., :size].transpose(1, 2) for gradient in gradients)
+
+
+def _padded(x: Tensor) -> Tensor:
+    """(batch, time, heads, head_dim) -> (batch, heads, time, head_dim), for CUDA with zeros up to the width that it takes."""
+    missing = -x.shape[-1] % CUDA_VECTOR if x.is_cuda else 0
+    return (F.pad(x, (0, missing)) if missing else x).transpose(1, 2)
 
 
 def _definition(
@@ -46,13 +92,11 @@ class _Merged(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, *depth: Tensor) -> Tensor:
         count, (kv_heads, size) = len(depth) // 2, depth[0].shape[2:]
-        keys, values = depth[:count], depth[count:]
-        out, of_sequence = _flash_forward(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True
-        )
-        out, of_sequence = out.transpose(1, 2), of_sequence.transpose(1, 2).to(q.dtype)
-        queries = q.unflatten(2, (kv_heads, -1)) / math.sqrt(size)
-        scores = q.new_empty((*queries.shape[:-1], count))
+        keys, values, wide = depth[:count], depth[count:], torch.promote_types(q.dtype, torch.float32)
+        out, of_sequence, ctx.rest = _Flash.forward(q, k, v)
+        of_sequence = of_sequence.to(wide)
+        queries = q.unflatten(2, (kv_heads, -1)).to(wide) / math.sqrt(size)
+        scores = queries.new_empty((*queries.shape[:-1], count))
         for i, key in enumerate(keys):
             scores[..., i] = (queries * key[..., None, :]).sum(-1)
         scores = scores.flatten(2, 3)
@@ -61,8 +105,9 @@ class _Merged(torch.autograd.Function):
         out = out * (of_sequence - total).exp_()[..., None]
         grouped, shares = out.unflatten(2, (kv_heads, -1)), weights.unflatten(2, (kv_heads, -1))
         for i, value in enumerate(values):
-            grouped.addcmul_(shares[..., i, None], value[..., None, :])
-        ctx.save_for_backward(q, k, v, out, total, weights, *depth)
+            grouped.addcmul_(shares[..., i, None], value[..., None, :].to(wide))
+        out = out.to(q.dtype)
+        ctx.save_for_backward(q, k, v, out, total, weights.to(q.dtype), *depth)
         return out
 
     @staticmethod
@@ -70,27 +115,22 @@ class _Merged(torch.autograd.Function):
     def backward(ctx, grad: Tensor):
         q, k, v, out, total, weights, *depth = ctx.saved_tensors
         count, (kv_heads, size) = len(depth) // 2, depth[0].shape[2:]
-        keys, values = depth[:count], depth[count:]
-        to_q, to_k, to_v = _flash_backward(
-            *(tensor.transpose(1, 2) for tensor in (grad, q, k, v, out)),
-            total.transpose(1, 2).contiguous(),
-            0.0,
-            True,
-        )
-        to_q = to_q.transpose(1, 2).contiguous()
+        keys, values, wide = depth[:count], depth[count:], total.dtype
+        to_q, to_k, to_v = _Flash.backward(grad, q, k, v, out, total, ctx.rest)
+        to_q = to_q.to(wide, memory_format=torch.contiguous_format, copy=True)
         scale = 1 / math.sqrt(size)
         queries, gradient, shares, moved = (
-            tensor.unflatten(2, (kv_heads, -1)) for tensor in (q, grad, weights, to_q)
+            tensor.unflatten(2, (kv_heads, -1)) for tensor in (q, grad.to(wide), weights, to_q)
         )
-        along = torch.sum(grad * out, -1).unflatten(2, (kv_heads, -1))
+        along = torch.sum(grad.to(wide) * out, -1).unflatten(2, (kv_heads, -1))
         to_keys, to_values = [], []
         for i, (key, value) in enumerate(zip(keys, values, strict=True)):
             share = shares[..., i]
             to_score = (gradient * value[..., None, :]).sum(-1).sub_(along).mul_(share).mul_(scale)
-            moved.addcmul_(to_score[..., None], key[..., None, :])
-            to_keys.append((to_score[..., None] * queries).sum(3))
-            to_values.append((share[..., None] * gradient).sum(3))
-        return to_q, to_k.transpose(1, 2), to_v.transpose(1, 2), *to_keys, *to_values
+            moved.addcmul_(to_score[..., None], key[..., None, :].to(wide))
+            to_keys.append((to_score[..., None] * queries).sum(3).to(key.dtype))
+            to_values.append((share[..., None] * gradient).sum(3).to(value.dtype))
+        return to_q.to(q.dtype), to_k, to_v, *to_keys, *to_values
 
 
 def attend_over_depth(
@@ -104,19 +144,15 @@ def attend_over_depth(
     """One softmax over the visible sequence keys and the depth keys of the query's token.
 
     q (batch, time, heads, head_dim); k, v (batch, keys, kv_heads, head_dim); depth: pairs of a key and a value, (batch, time,
-    kv_heads, head_dim) each -> (batch, time, heads, head_dim). Whole sequences on a CPU run on its flash kernel unless
-    ``kernel`` is ``eager``; other calls by the definition. Source: MoDA; DepthBench (arXiv 2609.32534), Appendix A.
+    kv_heads, head_dim) each -> (batch, time, heads, head_dim). Whole sequences run on the device's flash kernel (on CUDA in
+    bf16 and fp16) unless ``kernel`` is ``eager``; other calls by the definition. Source: MoDA; DepthBench (arXiv 2609.32534),
+    Appendix A.
     """
     if not depth:
         return attend(q, k, v, seen, kernel)
     low = emulates(q)
-    if (
-        kernel == "eager"
-        or not seen.square
-        or seen.window is not None
-        or q.device.type != "cpu"
-        or (q.dtype.itemsize < 4 and not low)
-    ):
+    wide_on_cuda = q.is_cuda and q.dtype.itemsize > 2
+    if kernel == "eager" or not seen.square or seen.window is not None or wide_on_cuda:
         return _definition(q, k, v, depth, seen)
     repeats = q.shape[2] // k.shape[2]
     if repeats > 1:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -54,22 +54,51 @@ def band(time: int, keys: int, window: int | None, device: torch.device) -> Tens
 
 
 @functools.cache
-def flash_attn_installed() -> bool:
-    """Whether the optional flash-attn package is there (extra ``flash``)."""
-    return importlib.util.find_spec("flash_attn") is not None
+def flash_attn_function() -> Callable[..., Tensor] | None:
+    """The function of the optional flash-attn package (2.x; extra ``flash``), or None.
+
+    The function is asked for and not the package: flash-attn-4 brings a package of the same name without it.
+    """
+    try:
+        from flash_attn import flash_attn_func
+    except ImportError:
+        return None
+    return flash_attn_func
+
+
+@functools.cache
+def newer_flash() -> str:
+    """Have PyTorch's scaled_dot_product_attention run on FlashAttention 4 or 3 where one is installed for this GPU.
+
+    It stays PyTorch's own function: it compiles without a break, and is deterministic where that is asked for. Returns what
+    runs: "FA4", "FA3", or "" for the kernel that PyTorch brings along (FlashAttention 2).
+    """
+    from torch.nn import attention
+
+    for name in ("FA4", "FA3") if hasattr(attention, "activate_flash_attention_impl") else ():
+        try:
+            attention.activate_flash_attention_impl(name)
+        except (ImportError, RuntimeError, ValueError):
+            continue  # not installed, not for this GPU, or unknown to this PyTorch
+        return name
+    return ""
 
 
 def _flash_fits(q: Tensor, seen: Visibility) -> bool:
-    return (
-        q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and seen.aligned and flash_attn_installed()
-    )
+    low = q.dtype in (torch.bfloat16, torch.float16)
+    return q.is_cuda and low and seen.aligned and flash_attn_function() is not None
 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
-    from flash_attn import flash_attn_func
-
-    return flash_attn_func(
-        q, k, v, dropout_p=dropout, causal=True, window_size=(-1 if window is None else window, 0)
+    # The package does not hear PyTorch's switch: its backward pass adds up in any order unless it is told not to.
+    return flash_attn_function()(
+        q,
+        k,
+        v,
+        dropout_p=dropout,
+        causal=True,
+        window_size=(-1 if window is None else window, 0),
+        deterministic=torch.are_deterministic_algorithms_enabled(),
     )
 
 
@@ -81,6 +110,9 @@ def _scaled_dot_product(
         # Zeros add nothing to a score or a sum: forward and backward of 8 heads of 8 take 0.75 of the time, of 10 0.6
         # (docs/log.md). Not in decoding, where the whole cache would be copied for one query.
         q, k, v = (F.pad(x, (0, CPU_VECTOR - width)) for x in (q, k, v))
+    if q.is_cuda and q.dtype.itemsize > 2 and q.shape[2] != k.shape[2]:
+        # In fp32 only the kernel that holds all scores takes grouped queries; the efficient one wants equal heads.
+        k, v = (x.repeat_interleave(q.shape[2] // x.shape[2], dim=2) for x in (k, v))
     out = F.scaled_dot_product_attention(
         q.transpose(1, 2),
         k.transpose(1, 2),
@@ -180,8 +212,8 @@ def attend(
 
     q (batch, time, heads, head_dim); k, v (batch, keys, kv_heads, head_dim), where kv_heads divides heads ->
     (batch, time, heads, head_dim). ``dropout``: share of the softmax's weights set to 0, the others scaled
-    up. ``auto`` is flash_attn where it is installed and fits, else PyTorch's scaled_dot_product_attention
-    (windows by blocks); ``flex`` is FlexAttention; ``eager`` is the definition, in fp32 or wider. Raises
+    up. ``auto`` is PyTorch's scaled_dot_product_attention, on CUDA on the newest FlashAttention that is installed; windows
+    run on the flash-attn package's function where it is installed and fits, else by blocks; ``flex`` is FlexAttention; ``eager`` is the definition, in fp32 or wider. Raises
     ValueError for an unknown kernel and for one that cannot compute the call.
     """
     if kernel not in KERNELS:
@@ -201,6 +233,8 @@ def attend(
                 "use the kernel 'auto'"
             )
         return _flex(q, k, v, seen)
-    if kernel != "sdpa" and _flash_fits(q, seen):
+    if kernel == "flash_attn" or (kernel == "auto" and seen.window is not None and _flash_fits(q, seen)):
         return _flash(q, k, v, seen.window, dropout)
+    if q.is_cuda and kernel == "auto" and not torch.compiler.is_compiling():
+        newer_flash()
     return _sdpa(q, k, v, seen, dropout)

@@ -25,6 +25,16 @@ def _logits(x: Tensor, weight: Tensor, softcap: float | None) -> Tensor:
     return logits if softcap is None else capped(logits, softcap)
 
 
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left @ right, each sum in the total's precision: rounding every chunk's product to bf16 would lose its tail."""
+    if left.dtype == total.dtype:
+        total.addmm_(left, right)
+    elif total.is_cuda:
+        torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
+    else:
+        total.addmm_(left.to(total.dtype), right.to(total.dtype))
+
+
 class _HeadCrossEntropy(torch.autograd.Function):
     """Sum of -log softmax(W x)_target; the gradients are worked out on the way, so that no logits outlive their chunk."""
 
@@ -56,10 +66,7 @@ class _HeadCrossEntropy(torch.autograd.Function):
                     error *= 1 - (logits / softcap).square_()
                 error = error.to(operand.dtype)
                 slot.copy_(error @ operand)
-                if operand.dtype == wide:
-                    to_weight.addmm_(error.T, chunk)
-                else:
-                    to_weight += error.T @ chunk
+                _add_product(to_weight, error.T, chunk)
         if wanted:
             ctx.save_for_backward(to_x, to_weight.to(weight.dtype))
         return total
