@@ -332,6 +332,14 @@ def check(model: type[Model], data: Any, place: Place, prefix: Sequence[str | in
         raise UserError(f"{at}: {'.'.join(map(str, prefix))}: {error}") from None
 
 
+def assembled(kind: type[Model], place: Place, prefix: Sequence[str | int] = (), /, **parts: Any) -> Model:
+    """A document made of checked parts, whose fit only it can judge. Raises UserError that names ``place``."""
+    try:
+        return kind(**parts)
+    except ValidationError as error:
+        raise UserError(problems(error, place, kind, prefix)) from None
+
+
 def _required(model: type[BaseModel]) -> list[str]:
     return [name for name, field in model.model_fields.items() if field.is_required()]
 
