@@ -24,14 +24,25 @@ def series(project, results, name="fig1"):
     return series_of(project, results, project.artifact(f"toy_{name}"))
 
 
-def test_a_figure_is_the_same_bytes_in_another_process(tmp_path):
+def test_a_figure_is_the_same_bytes_in_another_process_whatever_its_environment(tmp_path):
     toy(tmp_path / "results", "paper")
+    (tmp_path / "matplotlibrc").write_text("backend: nonsense\nfont.size: 20\n")
+    # As Jupyter and Colab set it, and what else matplotlib, Python and the C library would heed.
+    hostile = {"MPLBACKEND": "module://matplotlib_inline.backend_inline", "MATPLOTLIBRC": str(tmp_path)}
+    hostile |= {
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "TZ": "Asia/Kolkata",
+        "SOURCE_DATE_EPOCH": "1",
+        "PYTHONHASHSEED": "2",
+    }
     code = "import sys; from respath.reporting.figure import main; [main(sys.argv[1:] + ['--target', f'toy_{n}']) for n in ('fig1', 'fig2')]"
-    for folder, hash_seed in (("a", "1"), ("b", "2")):
+    for folder, settings in (("a", {"PYTHONHASHSEED": "1"}), ("b", hostile)):
         command = [sys.executable, "-c", code, "--project-root", str(ROOT), "--scale", "paper"]
         command += ["--results", str(tmp_path / "results"), "--out-dir", str(tmp_path / folder)]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": hash_seed}
-        subprocess.run(command, check=True, env=environment, capture_output=True)
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | settings
+        done = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
+        assert done.stderr == ""
     for name in ("fig1", "fig2"):
         for ending in ("csv", "pdf", "png"):
             one, two = ((tmp_path / folder / f"{name}.{ending}").read_bytes() for folder in ("a", "b"))

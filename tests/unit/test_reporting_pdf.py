@@ -1,5 +1,6 @@
 """The PDF of a paper: the LaTeX document always, the PDF where TeX is installed."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -31,7 +32,15 @@ def rendered(folder, scale, names=("table1", "table2", "table3", "table4", "kv")
         assert table_main([*arguments(folder, scale), "--target", f"toy_{name}"]) == 0
 
 
-needs_tex = pytest.mark.skipif(pdf.engine() is None, reason="no latexmk and no tectonic here")
+def what_is_missing():
+    try:
+        pdf.engine()
+    except pdf.NoTex as missing:
+        return str(missing)
+    return ""
+
+
+needs_tex = pytest.mark.skipif(what_is_missing() != "", reason=what_is_missing() or "TeX is here")
 
 
 @needs_tex
@@ -82,19 +91,55 @@ def test_a_mistake_in_a_table_is_told_with_texs_own_words(tmp_path, capsys):
     assert "Undefined control sequence" in capsys.readouterr().err
 
 
-def test_without_tex_the_document_is_written_and_one_line_says_how_to_get_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(pdf, "engine", lambda: None)
+def without_tex(folder, monkeypatch):
+    """An environment in which no program of TeX is found."""
+    monkeypatch.setenv("PATH", str(folder / "none"))
+
+
+def without_lmodern(folder, monkeypatch):
+    """A TeX that finds all that the documents load but Latin Modern, as Debian's texlive-latex-extra leaves it."""
+    styles = [name for name in pdf.NEEDED if name.endswith(".sty") and name != "lmodern.sty"]
+    found = subprocess.run(["kpsewhich", *styles], capture_output=True, text=True).stdout.split()
+    monkeypatch.setenv("TEXINPUTS", ":".join(sorted({os.path.dirname(path) for path in found})))
+    monkeypatch.setenv("PATH", os.pathsep.join(sorted({os.path.dirname(shutil.which(p)) for p in PROGRAMS})))
+
+
+PROGRAMS = ("latexmk", "pdflatex", "kpsewhich")
+some_tex = pytest.mark.skipif(not all(map(shutil.which, PROGRAMS)), reason="no TeX here")
+
+
+@pytest.mark.parametrize(
+    ("hidden", "named"),
+    [
+        pytest.param(without_tex, ("latexmk", "texlive-science", "lmodern", "tectonic"), id="no TeX"),
+        pytest.param(without_lmodern, ("lmodern.sty", "install lmodern"), id="no lmodern", marks=some_tex),
+    ],
+)
+def test_without_a_whole_tex_the_document_is_written_and_one_line_names_the_package(
+    tmp_path, monkeypatch, capsys, hidden, named
+):
+    hidden(tmp_path, monkeypatch)
+    if shutil.which("tectonic"):
+        pytest.skip("tectonic brings its own packages")
     rendered(tmp_path, "smoke", ("table1",))
     capsys.readouterr()
     assert main([*arguments(tmp_path, "smoke"), "--paper", "toy"]) == 0
     shown = capsys.readouterr().out
-    assert shown.count("\n") == 1 and "latexmk" in shown and "tectonic" in shown
+    assert shown.count("\n") == 1 and all(word in shown for word in named), shown
     assert (tmp_path / "toy.tex").exists() and not (tmp_path / "toy.pdf").exists()
     assert main([*arguments(tmp_path, "smoke"), "--paper", "toy", "--require"]) == 2
 
 
+@needs_tex
+def test_a_users_latexmkrc_changes_nothing(tmp_path, monkeypatch):
+    rendered(tmp_path, "smoke", ("table1",))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".latexmkrc").write_text("$pdf_mode = 4; $lualatex = 'false';\n$pdflatex = 'false';\n")
+    assert main([*arguments(tmp_path, "smoke"), "--paper", "toy"]) == 0
+
+
 def test_what_is_not_rendered_is_named_and_not_included(tmp_path, monkeypatch):
-    monkeypatch.setattr(pdf, "engine", lambda: None)
+    without_tex(tmp_path, monkeypatch)
     rendered(tmp_path, "smoke", ("table1",))
     main([*arguments(tmp_path, "smoke"), "--paper", "toy"])
     text = (tmp_path / "toy.tex").read_text()

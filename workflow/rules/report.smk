@@ -114,7 +114,7 @@ rule demo:
 
 
 rule pdf:
-    "One PDF per paper with all its tables and figures (needs latexmk or tectonic)."
+    "One PDF per paper with all its tables and figures (needs latexmk and lmodern, or tectonic)."
     input:
         rendered=[f for artifact in PROJECT.artifacts() for f in rendered(artifact)],
     log:

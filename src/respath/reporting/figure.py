@@ -6,6 +6,7 @@ import argparse
 import io
 import os
 import sys
+from pathlib import Path
 
 from respath.comparison.options import add_artifact_options, open_artifact
 from respath.comparison.results import Results
@@ -47,8 +48,10 @@ def render(project: Project, results: Results, artifact: Artifact) -> dict[str, 
 
 def render_contents(project: Project, artifact: Artifact, content: Series | Shown) -> dict[str, bytes]:
     """The same from data that was read already."""
-    # matplotlib stamps files with the time unless told another; set before it is imported.
-    os.environ["SOURCE_DATE_EPOCH"] = "0"
+    # Read by matplotlib when it is imported: Jupyter names a backend that is not installed here, a user's matplotlibrc may be
+    # of another version, and files are stamped with the time unless told another.
+    own = str(Path(__file__).with_name("respath.mplstyle"))
+    os.environ |= {"MPLBACKEND": "agg", "MATPLOTLIBRC": own, "SOURCE_DATE_EPOCH": "0"}
     from respath.reporting import drawing
     from respath.reporting.looks import style
     from respath.reporting.panels import drawing as panel_drawing

@@ -24,10 +24,15 @@ from respath.papers.paper import Paper
 from respath.reporting.footer import footer_lines
 from respath.reporting.latex import environment
 
-HOW_TO_GET_TEX = (
-    "no TeX here: install latexmk, texlive-latex-recommended and texlive-science (Debian packages), or tectonic (conda-forge), "
-    "then run the same command again"
-)
+#: Files that the documents load and that an installation may lack, with the Debian package of each.
+NEEDED = {
+    "lmodern.sty": "lmodern",
+    "lmr10.pfb": "lmodern",
+    "siunitx.sty": "texlive-science",
+    "booktabs.sty": "texlive-latex-recommended",
+    "etoolbox.sty": "texlive-latex-recommended",
+    "microtype.sty": "texlive-latex-recommended",
+}
 
 
 def citation(paper: Paper) -> str:
@@ -76,11 +81,37 @@ def document(project: Project, results: Results, paper_id: str, folder: Path) ->
     )
 
 
-def engine() -> str | None:
-    """latexmk (with pdflatex) or tectonic, whichever is installed."""
-    if shutil.which("latexmk") and shutil.which("pdflatex"):
+class NoTex(UserError):
+    """No TeX here that makes the documents as they are meant; the message names what to install."""
+
+
+def engine() -> str:
+    """latexmk (with pdflatex) or tectonic, whichever is whole: no other font stands in, so that every PDF is the same.
+
+    Raises NoTex.
+    """
+    here = all(shutil.which(program) for program in ("latexmk", "pdflatex", "kpsewhich"))
+    missing = _missing_files() if here else []
+    if here and not missing:
         return "latexmk"
-    return "tectonic" if shutil.which("tectonic") else None
+    if shutil.which("tectonic"):  # fetches what it needs
+        return "tectonic"
+    if not here:
+        needed = ", ".join(["latexmk", *dict.fromkeys(NEEDED.values())])
+        raise NoTex(
+            f"no TeX here: install {needed} (Debian packages), or tectonic (conda-forge), then run the same command again"
+        )
+    packages = dict.fromkeys(NEEDED[file] for file in missing)
+    raise NoTex(
+        f"the TeX here lacks {', '.join(missing)}: install {', '.join(packages)} "
+        f"(Debian package{'s' * (len(packages) > 1)}), then run the same command again"
+    )
+
+
+def _missing_files() -> list[str]:
+    found = subprocess.run(["kpsewhich", *NEEDED], capture_output=True, text=True, errors="replace")
+    names = {Path(line).name for line in found.stdout.splitlines()}
+    return [file for file in NEEDED if file not in names]
 
 
 def compile_pdf(tex: Path, program: str) -> Path:
@@ -89,6 +120,7 @@ def compile_pdf(tex: Path, program: str) -> Path:
         if program == "latexmk":
             command = [
                 "latexmk",
+                "-norc",  # a user's latexmkrc may choose another engine, or other folders
                 "-pdf",
                 "-interaction=nonstopmode",
                 "-halt-on-error",
@@ -121,7 +153,7 @@ def _complaint(log: Path, output: str) -> str:
 
 @guard
 def main(arguments: list[str] | None = None) -> int:
-    """Write <paper>.tex and, where TeX is installed, <paper>.pdf. Without TeX: one line, exit 0 (2 with --require)."""
+    """Write <paper>.tex and, where TeX is installed, <paper>.pdf. Without it: one line, exit 0 (2 with --require)."""
     parser = argparse.ArgumentParser(prog="python -m respath.reporting.pdf", description=__doc__)
     add_options(parser)
     parser.add_argument("--paper", required=True, help="paper id, e.g. resformer")
@@ -135,9 +167,10 @@ def main(arguments: list[str] | None = None) -> int:
     folder = options.out_dir or project.root / "reports" / "out" / project.scale.id / options.paper
     tex = folder / f"{options.paper}.tex"
     write_text(tex, document(project, results, options.paper, folder))
-    program = engine()
-    if program is None:
-        print(f"{tex} written; {HOW_TO_GET_TEX}", file=sys.stderr if options.require else sys.stdout)
+    try:
+        program = engine()
+    except NoTex as missing:
+        print(f"{tex} written; {missing}", file=sys.stderr if options.require else sys.stdout)
         return WRONG_USE if options.require else OK
     print(compile_pdf(tex, program))
     return OK
