@@ -22,8 +22,6 @@ from pathlib import Path
 
 import numpy as np
 
-from respath.config.model import identity
-from respath.config.run import BpeTokenizer, Corpus, Data, NeoxTokenizer, Sample
 from respath.data.documents import lines, list_corpus, zst_blocks
 from respath.data.loader import Loader
 from respath.data.sample import make_sample, part_name, shard_path, texts
@@ -31,6 +29,8 @@ from respath.data.tokenize import tokenize_shard
 from respath.data.tokenizer import load, make_tokenizer
 from respath.errors import UserError
 from respath.files import canonical_json, read_json, write_json
+from respath.spec.data import BpeTokenizer, Corpus, Data, NeoxTokenizer, Sample
+from respath.spec.document import identity
 
 DOMAIN = "RedPajamaGithub"
 #: Text that the steps of sampling are timed on.

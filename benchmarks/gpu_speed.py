@@ -27,12 +27,11 @@ from benchmarks.variants import (
     timed,
 )
 from respath.accounting import account
-from respath.accounting.account import plain_baseline
-from respath.accounting.cache_size import cache_bytes
 from respath.accounting.plan import PEAK_FLOPS, peak_key
-from respath.config.model import ModelSpec
 from respath.config.project import Project
 from respath.model import build_model
+from respath.spec.cost import cache_bytes
+from respath.spec.model import ModelSpec
 from tests.unit.noise import with_noise
 
 #: ResFormer's models: the paper's form of it, and its Transformer.
@@ -284,7 +283,7 @@ def run_variants(part: Part) -> None:
     baselines: dict[ModelSpec, tuple[float, int | None]] = {}
     left_out: dict[str, int] = {}
     for paper, contender in one_of_each_first(found, alone=part.small):
-        spec, plain = contender.spec, plain_baseline(contender.spec)
+        spec, plain = contender.spec, contender.spec.plain()
         name = {"variant": f"{paper}/{contender.size}/{contender.name}"}
         if part.left < 2:
             left_out[paper] = left_out.get(paper, 0) + 1

@@ -21,8 +21,9 @@ from benchmarks.gpu_part import ROOT, Part, one_line
 from benchmarks.gpu_speed import product_name, speed
 from respath.config.project import Project
 from respath.config.request import RunRequest
-from respath.config.run import Data, RunSpec, spec_text
 from respath.files import read_json, sha256_file
+from respath.spec.data import Data
+from respath.spec.run import RunSpec, spec_text
 from respath.training.folders import checkpoint_path
 from tests.unit.corpus import tiny_tokens
 

@@ -16,12 +16,12 @@ from collections.abc import Callable
 
 import torch
 
-from respath.config.model import ModelSpec
 from respath.documents import check
 from respath.model import build_model
 from respath.model.layers import CPU_HAS_BF16
 from respath.model.loss import TrainingLoss
 from respath.model.precision import LowPrecision
+from respath.spec.model import ModelSpec
 
 VARIANTS = {
     "transformer": {},

@@ -25,15 +25,14 @@ from dataclasses import dataclass
 import torch
 
 from benchmarks.step_time import own_step
-from respath.accounting.account import plain_baseline
-from respath.accounting.flops import forward_flops
-from respath.config.model import ModelSpec
 from respath.config.project import Project
 from respath.errors import UserError
 from respath.model import build_model
 from respath.model.layers import linears
 from respath.model.origin import Origin
 from respath.model.resolve import resolve_spec
+from respath.spec.cost import forward_flops
+from respath.spec.model import ModelSpec
 
 #: Width, tokens per sequence, sequences. Layers, and what the variant is, come from the paper's size at scale smoke.
 SHAPES = {
@@ -194,7 +193,7 @@ def steps(project: Project, paper: str, shape: dict[str, int], chosen, options) 
     rows = {}
     by_baseline: dict[ModelSpec, list[Contender]] = {}
     for c in contenders(project, paper, shape["width"], context):
-        plain = plain_baseline(c.spec)
+        plain = c.spec.plain()
         if chosen(paper, c.name) and c.spec != plain:
             by_baseline.setdefault(plain, []).append(c)
     for plain, group in by_baseline.items():
@@ -272,7 +271,7 @@ def decoding(project: Project, paper: str, chosen, options) -> dict[str, dict]:
         if not chosen(paper, name):
             continue
         spec = resized(project, paper, size, name, shape["width"], shape["context"])
-        plain = plain_baseline(spec)
+        plain = spec.plain()
         turns = []
         for _ in range(options.rounds):
             baseline, other = (

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from respath.config.model import identity
 from respath.config.project import Project, Run, find_root
 from respath.config.request import RunRequest
-from respath.config.run import tokenizer_id
 from respath.errors import WRONG_USE, UserError, did_you_mean, explain_os_error, guard
 from respath.files import flattened, read_json
+from respath.spec.data import tokenizer_id
+from respath.spec.document import identity
 
 _EPILOG = """\
 Try, in this order:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from respath.errors import UserError, did_you_mean, explain_os_error
+from respath.spec.document import Document as Document  # old path; goes
 
 _BaseLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -139,13 +140,6 @@ def _words(node: yaml.Node, keys: tuple, seen: set[int]) -> Iterator[tuple[tuple
             inner = (*keys, key.value if isinstance(key, yaml.ScalarNode) else "?")
             yield from _words(key, inner, seen)
             yield from _words(value, inner, seen)
-
-
-class Document(BaseModel):
-    """Base of every typed document: unknown keys are refused, numbers are finite and no strings, instances are frozen."""
-
-    # Validators are built at first use: most documents are only ever checked as part of another.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -330,14 +324,6 @@ def check(model: type[Model], data: Any, place: Place, prefix: Sequence[str | in
     except (TypeError, ValueError) as error:
         at = place(prefix) if callable(place) else place
         raise UserError(f"{at}: {'.'.join(map(str, prefix))}: {error}") from None
-
-
-def assembled(kind: type[Model], place: Place, prefix: Sequence[str | int] = (), /, **parts: Any) -> Model:
-    """A document made of checked parts, whose fit only it can judge. Raises UserError that names ``place``."""
-    try:
-        return kind(**parts)
-    except ValidationError as error:
-        raise UserError(problems(error, place, kind, prefix)) from None
 
 
 def _required(model: type[BaseModel]) -> list[str]:

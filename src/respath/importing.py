@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from respath import __version__
 from respath.comparison.results import imported
-from respath.config.model import ModelSpec, identity
 from respath.config.project import Project, Run
 from respath.data.manifest import load_manifest
 from respath.documents import check
 from respath.errors import UserError, did_you_mean
 from respath.files import flattened, read_json, sha256_file, write_json
+from respath.spec.document import identity
+from respath.spec.model import ModelSpec
 from respath.training.folders import checkpoint_folders
 from respath.training.lease import Lease
 from respath.training.results import FINISHED, relative_path

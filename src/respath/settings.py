@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, field_validator
 
 from respath.config.runtime import Runtime
-from respath.documents import Document, load_yaml, parse_yaml, where
+from respath.documents import load_yaml, parse_yaml, where
 from respath.errors import UserError
 from respath.files import expanded
+from respath.spec.document import Document
 
 
 def distinct_seeds(seeds: tuple[int, ...] | None) -> tuple[int, ...] | None:

@@ -10,13 +10,13 @@ from pathlib import Path
 import yaml
 
 from respath.config.project import Project, Run
-from respath.config.run import sample_id, tokenizer_id, tokens_id
 from respath.data.documents import list_corpus
 from respath.data.manifest import make_manifest
 from respath.data.sample import make_sample
 from respath.data.tokenize import tokenize_shard
 from respath.data.tokenizer import make_tokenizer
 from respath.files import write_json
+from respath.spec.data import sample_id, tokenizer_id, tokens_id
 from tests.project_copy import ROOT, ProjectCopy
 from tests.unit.corpus import tiny_rows
 

@@ -8,8 +8,8 @@ import pytest
 import zstandard
 
 from respath.config.project import Project
-from respath.config.run import sample_id, tokens_id
 from respath.data.manifest import verify
+from respath.spec.data import sample_id, tokens_id
 from tests.project_copy import ProjectCopy
 from tests.unit.corpus import tiny_rows
 

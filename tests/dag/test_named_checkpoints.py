@@ -9,11 +9,11 @@ import pytest
 
 from respath.config.project import Project
 from respath.config.request import RunRequest
-from respath.config.run import tokens_id
 from respath.errors import UserError
 from respath.jobs import check_named_checkpoints
 from respath.model import build_model
 from respath.model.export import export
+from respath.spec.data import tokens_id
 from tests.project_copy import ProjectCopy
 from tests.unit.corpus import tiny_tokens
 

@@ -9,8 +9,8 @@ import pytest
 
 from respath.comparison.results import Results
 from respath.config.project import Project
-from respath.config.run import tokens_id
 from respath.reporting import figure, page, table
+from respath.spec.data import tokens_id
 from tests.project_copy import ProjectCopy
 
 ODD = "a_b&c%$(x)"

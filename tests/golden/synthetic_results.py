@@ -5,8 +5,8 @@ import json
 import math
 
 from respath.config.request import RunRequest
-from respath.config.run import tokens_id
 from respath.files import canonical_json
+from respath.spec.data import tokens_id
 
 
 def write_json(path, value):

@@ -6,13 +6,13 @@ import inspect
 import json
 from pathlib import Path
 
-from respath.config.run import BpeTokenizer, Corpus, Data, Sample
 from respath.data.documents import SLIMPAJAMA_DOMAINS, list_corpus
 from respath.data.manifest import make_manifest
 from respath.data.sample import make_sample
 from respath.data.tokenize import tokenize_shard
 from respath.data.tokenizer import make_tokenizer
 from respath.files import write_json
+from respath.spec.data import BpeTokenizer, Corpus, Data, Sample
 
 #: Parts of ResFormer's Table 12: 50/20/10/5/5/5/5 %.
 PARTS = dict(zip(SLIMPAJAMA_DOMAINS, (10, 4, 2, 1, 1, 1, 1), strict=True))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from respath.config.model import identity
-from respath.config.run import Data, Recipe, RunSpec
 from respath.files import sha256_file, write_json
 from respath.model import build_model
+from respath.spec.data import Data
+from respath.spec.document import identity
+from respath.spec.recipe import Recipe
+from respath.spec.run import RunSpec
 
 
 def finished_run(folder: Path, manifest: Path, data: Data, context: int = 32):

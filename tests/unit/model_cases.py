@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from respath.config.model import ModelSpec
 from respath.documents import check
 from respath.model import build_model
+from respath.spec.model import ModelSpec
 from tests.unit.noise import with_noise
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from respath.config.model import ModelSpec
 from respath.config.project import Project
 from respath.errors import UserError
+from respath.spec.model import ModelSpec
 
 PROJECT = Project.find()
 #: (paper, variant)

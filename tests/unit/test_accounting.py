@@ -12,14 +12,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from respath.accounting import account
 from respath.accounting.__main__ import main
-from respath.accounting.flops import forward_flops
 from respath.accounting.kv import main as kv_main
 from respath.accounting.measure import measured_kv
-from respath.accounting.parameters import count_parameters
-from respath.config.model import ModelSpec, identity
 from respath.documents import check
 from respath.errors import UserError
 from respath.model import build_model, parameter_roles
+from respath.spec.cost import count_parameters, forward_flops
+from respath.spec.document import identity
+from respath.spec.model import ModelSpec
 from tests.unit.model_cases import VARIANTS, spec_of
 
 #: ResFormer, Table 14, with its vocabulary: layers, heads, width, feed-forward width, and our exact count.

@@ -8,12 +8,21 @@ from fractions import Fraction
 import pytest
 
 from respath.accounting import account
-from respath.accounting.flops import depth_sources, depth_sources_as_printed
-from respath.accounting.parameters import count_parameters, stored_with_replaced_projections
 from respath.cli import main
 from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
 from respath.model.resolve import resolve_spec
+from respath.spec.cost import count_parameters
+from respath.spec.layout import layout
+from respath.spec.model import ModelSpec
+from respath.spec.streams.block_attnres import depth_sources, depth_sources_as_printed
+
+
+def stored_with_replaced_projections(spec: ModelSpec) -> int:
+    """Parameters of a checkpoint that keeps the W^V which a variant replaces, as Bank of Values' public code does."""
+    missing = spec.layers - len(layout(spec).value_projections)
+    return count_parameters(spec).total + missing * spec.width * spec.kv_width
+
 
 # --- DepthBench ------------------------------------------------------------------------------------------------------
 

@@ -6,14 +6,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from respath.accounting.cache_size import cache_bytes
-from respath.accounting.flops import SUMMED, forward_flops
 from respath.accounting.measure import measured_kv
-from respath.accounting.parameters import count_parameters
 from respath.config.project import Project
 from respath.errors import UserError
 from respath.model import build_model, parameter_roles
 from respath.model.resolve import resolve_spec
+from respath.spec.cost import SUMMED, cache_bytes, count_parameters, forward_flops
 
 PROJECT = Project.find()
 REFS = [(paper, variant) for paper in PROJECT.known for variant in PROJECT.folder(paper).variants]

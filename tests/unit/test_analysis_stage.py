@@ -145,9 +145,9 @@ def test_a_diverged_run_has_a_result_without_modules(trained, tmp_path):
 
 
 def test_the_weights_before_training_are_those_that_the_spec_and_seed_draw(trained, tmp_path):
-    from respath.config.model import identity
-    from respath.config.run import RunSpec
     from respath.model import build_model
+    from respath.spec.document import identity
+    from respath.spec.run import RunSpec
     from respath.training.checkpoint import save_tensors_atomically
 
     record = read_json(trained[0])
@@ -252,9 +252,10 @@ def backbone(request):
 @pytest.fixture(scope="module")
 def exported(backbone, trained, tmp_path_factory):
     """(folder in Hugging Face's form, the same run's train.json and checkpoints) of a plain Transformer."""
-    from respath.config.model import ModelSpec, identity
     from respath.model import build_model
     from respath.model.export import export
+    from respath.spec.document import identity
+    from respath.spec.model import ModelSpec
     from respath.training.checkpoint import save_tensors_atomically
     from tests.unit.noise import with_noise
 

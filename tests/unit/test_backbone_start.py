@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 
-from respath.config.run import Recipe
 from respath.errors import UserError
 from respath.model import build_model, parameter_roles
 from respath.model.loss import TrainingLoss, next_token_loss
 from respath.model.precision import LowPrecision
+from respath.spec.recipe import Recipe
 from respath.training.optimizer import make_optimizer
 from tests.unit.backbone_models import BACKBONES, PATHS, SHAPE, perturbed, some_ids, spec_of
 

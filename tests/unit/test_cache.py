@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from respath.accounting.cache_size import cache_bytes, elements_per_token
-from respath.config.model import ModelSpec
 from respath.model import build_model
+from respath.spec.cost import cache_bytes, elements_per_token
+from respath.spec.model import ModelSpec
 from tests.unit.model_cases import SHAPE, VARIANTS, perturbed, some_ids, spec_of
 
 EXACT = {"rtol": 0, "atol": 1e-10}

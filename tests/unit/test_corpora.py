@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 import zstandard
 
-from respath.config.model import identity
-from respath.config.run import Data, NeoxTokenizer, Sample
 from respath.data.detokenize import Detokenizer, byte_of_character, gpt2
 from respath.data.documents import SLIMPAJAMA_DOMAINS, lines, list_corpus, zst_blocks
 from respath.data.manifest import make_manifest, verify
@@ -26,6 +24,8 @@ from respath.documents import check, load_yaml
 from respath.errors import UserError
 from respath.files import read_json, write_json
 from respath.papers.paper import Corpora
+from respath.spec.data import Data, NeoxTokenizer, Sample
+from respath.spec.document import identity
 
 ROOT = Path(__file__).parents[2]
 CORPORA = check(Corpora, load_yaml(ROOT / "papers/corpora.yaml"), "papers/corpora.yaml").corpora

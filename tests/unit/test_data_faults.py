@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from respath.config.run import BpeTokenizer, Corpus, Data, Sample
 from respath.data import sample as sampling
 from respath.data import tokenize as tokenizing_stage
 from respath.data.documents import list_corpus, load_source
@@ -26,6 +25,7 @@ from respath.data.shards import shard_path
 from respath.data.tokenize import main as tokenize_main
 from respath.errors import UserError
 from respath.files import canonical_json, read_json, write_json
+from respath.spec.data import BpeTokenizer, Corpus, Data, Sample
 from tests.unit.corpus import tiny_tokens
 
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from respath.accounting.cache_size import cache_bytes
+from respath.spec.cost import cache_bytes
 from tests.unit.backbone_models import BACKBONES, PATHS, perturbed, some_ids, spec_of
 
 EXACT = {"rtol": 0, "atol": 1e-10}

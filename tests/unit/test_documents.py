@@ -15,7 +15,6 @@ import zstandard
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from respath.config.run import Corpus, Sample
 from respath.data import documents
 from respath.data.documents import (
     Refusals,
@@ -33,6 +32,7 @@ from respath.data.sample import make_sample
 from respath.data.shards import shard_path, texts
 from respath.errors import UserError
 from respath.files import read_json, write_json
+from respath.spec.data import Corpus, Sample
 
 DOMAIN = "RedPajamaC4"
 CORPUS = Corpus(name="mine", kind="local", train_files=("*",))

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from respath.config.run import Corpus
 from respath.data import hub as module
 from respath.data.documents import Refusals, list_corpus, load_source, main, read
 from respath.data.hub import download
 from respath.errors import UserError
 from respath.files import canonical_json, read_json, write_json
+from respath.spec.data import Corpus
 from tests.unit.hub_server import Hub, serving
 
 ROOT = Path(__file__).parents[2]

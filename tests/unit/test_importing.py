@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from respath.comparison.results import imported
-from respath.config.model import identity
 from respath.config.project import Project, Run
 from respath.config.request import RunRequest
 from respath.errors import UserError
@@ -21,6 +20,7 @@ from respath.files import read_json, sha256_file, write_json
 from respath.importing import import_run
 from respath.model import build_model
 from respath.model.export import export
+from respath.spec.document import identity
 from respath.training.checkpoint import save_tensors_atomically
 from respath.training.lease import Lease, LeaseHeld
 from tests.project_copy import ROOT

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from respath.config.model import ModelSpec
 from respath.errors import UserError
 from respath.evaluation import items as items_stage
 from respath.evaluation import lm
 from respath.evaluation.suites import catalogue
 from respath.files import read_json, sha256_file, write_json
 from respath.model import build_model
+from respath.spec.model import ModelSpec
 from tests.unit.corpus import tiny_tokens
 from tests.unit.finished_run import finished_run
 from tests.unit.noise import with_noise

@@ -116,8 +116,8 @@ def test_missing_double_and_foreign_shards_are_refused_together(copy):
     foreign = read_json(shards[3])
     write_json(shards[3], {**foreign, "tokenizer_sha256": "0" * 64})
     data = verify(copy)["spec"]
-    from respath.config.run import Data
     from respath.documents import check
+    from respath.spec.data import Data
 
     with pytest.raises(UserError) as error:
         make_manifest(

@@ -11,13 +11,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from respath.config.model import ModelSpec
 from respath.documents import check
 from respath.errors import UserError
 from respath.model import build_model, parameter_roles
 from respath.model.initial import initial_tensor
 from respath.model.loss import TrainingLoss, next_token_loss
 from respath.model.precision import LowPrecision
+from respath.spec.model import ModelSpec
 from tests.unit.finite_differences import assert_gradients_are_slopes
 from tests.unit.model_cases import SHAPE, VARIANTS, mix, perturbed, some_ids, spec_of
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from respath.config.model import ModelSpec
 from respath.documents import check
 from respath.errors import UserError
+from respath.spec.model import ModelSpec
 
 SHAPE = {"vocab_size": 256, "layers": 4, "width": 32, "heads": 4, "kv_heads": 4, "ffn_width": 48}
 KEYS = {"sharing": {"every": 2, "keys": True}}

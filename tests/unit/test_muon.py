@@ -10,9 +10,9 @@ import torch
 
 from respath.config.project import Project
 from respath.config.request import RunRequest
-from respath.config.run import ParameterGroup, Recipe
 from respath.errors import UserError
 from respath.model import build_model, parameter_roles
+from respath.spec.recipe import ParameterGroup, Recipe
 from respath.training.muon import MuonAdamW, decay_at, momentum_at, polar
 from respath.training.objective import make_objective
 from respath.training.optimizer import make_optimizer, set_schedule

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from respath.config.run import Corpus, Sample
 from respath.data.documents import list_corpus
 from respath.data.overlap import DOMAIN_BYTES, WORDS, Grams, main, overlap
 from respath.data.sample import make_sample
 from respath.errors import UserError
 from respath.files import read_json, sha256_file, write_json
+from respath.spec.data import Corpus, Sample
 
 A, B = "RedPajamaC4", "RedPajamaBook"
 

@@ -8,10 +8,10 @@ import yaml
 from respath.accounting import account
 from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
-from respath.config.run import learning_rate
 from respath.errors import UserError
 from respath.model import build_model
 from respath.papers.reported import load_reported
+from respath.spec.recipe import learning_rate
 
 ROOT = find_root()
 

@@ -13,9 +13,9 @@ from respath.accounting import plan as planning
 from respath.accounting.data_cost import TOKEN_BYTES, data_cost, extrapolated, rates
 from respath.cli import main
 from respath.config.project import Project
-from respath.config.run import Data, tokens_id
 from respath.errors import UserError
 from respath.files import write_json
+from respath.spec.data import Data, tokens_id
 from tests.golden.toy import ROOT
 
 GIGABYTE = 10**9

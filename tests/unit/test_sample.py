@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from respath.config.run import Corpus, Sample
 from respath.data import documents
 from respath.data import sample as module
 from respath.data.documents import list_corpus
@@ -18,6 +17,7 @@ from respath.data.sample import document_id, main, make_sample, shuffle_key, spl
 from respath.data.shards import shard_path, texts
 from respath.errors import UserError
 from respath.files import canonical_json, read_json, write_json
+from respath.spec.data import Corpus, Sample
 
 A, B = "RedPajamaC4", "RedPajamaBook"
 

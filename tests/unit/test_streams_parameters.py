@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from respath.accounting.parameters import count_parameters
-from respath.config.model import ModelSpec
 from respath.model import build_model, parameter_roles
+from respath.spec.cost import count_parameters
+from respath.spec.model import ModelSpec
 from tests.unit.stream_models import PRE_LN, SHAPE, STREAMS, model
 
 L, D = 24, 1024

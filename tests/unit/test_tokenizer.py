@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from respath.config.run import BpeTokenizer, Corpus, Gpt2Tokenizer, NeoxTokenizer, Sample
 from respath.data import tokenizer as module
 from respath.data.documents import list_corpus
 from respath.data.sample import make_sample
 from respath.data.tokenizer import END_OF_TEXT, end_id, load, main, make_tokenizer, parse, token_byte_lengths
 from respath.errors import UserError
 from respath.files import read_json, write_json
+from respath.spec.data import BpeTokenizer, Corpus, Gpt2Tokenizer, NeoxTokenizer, Sample
 from tests.unit.corpus import tiny_tokens
 
 SPELLINGS = [

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from respath.config.run import Recipe, learning_rate, run_hash
 from respath.config.runtime import Runtime
 from respath.data.loader import Loader
 from respath.errors import RETRY, UserError
 from respath.files import sha256_file
 from respath.model import build_model, parameter_roles
 from respath.model.loss import next_token_loss
+from respath.spec.recipe import Recipe, learning_rate
+from respath.spec.run import run_hash
 from respath.training import loop
 from respath.training.history import CURVE_POINTS, History
 from respath.training.lease import LEASE_HELD, Lease

@@ -11,13 +11,13 @@ import pytest
 from respath.cli import amount, main
 from respath.comparison.diff import compare
 from respath.comparison.results import Results
-from respath.config.model import identity
 from respath.config.project import Project
 from respath.documents import check
 from respath.errors import UserError, explain_os_error
 from respath.files import write_json
 from respath.jobs import check_writable
 from respath.settings import Settings, UserConfig
+from respath.spec.document import identity
 from respath.training.clean import main as clean
 from respath.training.folders import ELSEWHERE
 from respath.training.results import earlier_result
@@ -196,30 +196,3 @@ def test_a_plan_in_a_log_keeps_a_target_and_its_title_in_one_line(capsys, monkey
     assert main() == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("resformer_table3 "))
     assert Project(ROOT).artifact("resformer_table3").definition.title in line
-
-
-def edited(folder, name, old, new):
-    path = folder / name
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
-
-
-def test_a_tokenizer_larger_than_the_model_is_one_line_at_the_scale(copied):
-    edited(copied, "scales/smoke.yaml", "kind: bpe, vocab_size: 300", "kind: bpe, vocab_size: 400")
-    said = problems(Project, copied, {"papers": ["toy"]})
-    assert said == "scales/smoke.yaml:6: papers.toy: the tokenizer has 400 entries, the model only 300"
-
-
-def test_a_quota_of_no_tokens_is_one_line_at_the_scale(copied):
-    edited(copied, "scales/smoke.yaml", "train_tokens: 2000", "train_tokens: 1")
-    said = problems(Project, copied, {"papers": ["toy"]})
-    assert said.startswith("scales/smoke.yaml:10: papers.toy.data: domains ") and said.endswith(
-        "have a quota of no tokens"
-    )
-
-
-def test_a_wrong_shape_is_said_once_at_its_scale(copied):
-    edited(copied, "scales/smoke.yaml", "width: 16,", "width: 17,")
-    said = problems(Project, copied, {"papers": ["toy"]})
-    assert said == "scales/smoke.yaml:8: papers.toy.sizes.S: width 17 is not a multiple of heads 2"

@@ -16,7 +16,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from respath.config.run import Data, RunSpec, spec_text
+from respath.spec.data import Data
+from respath.spec.run import RunSpec, spec_text
 
 #: Learnable ResFormer, so that every role of parameter takes part.
 LEARNABLE = {

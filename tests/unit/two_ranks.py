@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from respath.config.model import ModelSpec
-from respath.config.run import Recipe
 from respath.model import build_model, parameter_roles
+from respath.spec.model import ModelSpec
+from respath.spec.recipe import Recipe
 from respath.training.objective import GradientStep, make_objective
 from respath.training.optimizer import make_optimizer
 from respath.training.planning import Plan

@@ -6,9 +6,9 @@ import math
 
 import torch
 
-from respath.config.model import ModelSpec
 from respath.documents import check
 from respath.model import build_model
+from respath.spec.model import ModelSpec
 from tests.unit.noise import with_noise
 
 SHAPE = {

@@ -16,9 +16,9 @@ from respath import jobs
 from respath.analysis.catalogue import CATALOGUE
 from respath.comparison.results import imported
 from respath.config.claimed import claimed_analyses
-from respath.config.model import identity
+from respath.spec.document import identity
 from respath.config.project import Project
-from respath.config.run import sample_id, tokenizer_id, tokens_id
+from respath.spec.data import sample_id, tokenizer_id, tokens_id
 from respath.data.catalogue import source_ids
 from respath.errors import UserError, did_you_mean
 from respath.files import canonical_json, read_json

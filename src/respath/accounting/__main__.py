@@ -10,10 +10,10 @@ from typing import Any
 from respath.accounting import account
 from respath.accounting.commands import entries_argument
 from respath.config.arguments import argument
-from respath.config.model import ModelSpec
 from respath.documents import check
 from respath.errors import UserError, guard
 from respath.files import write_json
+from respath.spec.model import ModelSpec
 
 
 def accounts(entries: list[dict[str, Any]]) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from respath.config.project import BYTES_PER_TOKEN, Project
-from respath.config.run import Data, tokens_id
 from respath.data.catalogue import source_ids
 from respath.errors import UserError
 from respath.files import read_json, user_path
+from respath.spec.data import Data, tokens_id
 
 #: UTF-8 bytes per token of web text in English (GPT-NeoX, GPT-2), until a finished shard says otherwise.
 TOKEN_BYTES = 4.3

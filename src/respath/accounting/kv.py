@@ -8,10 +8,11 @@ from typing import Any
 
 from respath.accounting import account
 from respath.accounting.commands import entries_argument
-from respath.config.model import ModelSpec, identity
 from respath.documents import check
 from respath.errors import UserError, guard
 from respath.files import write_json
+from respath.spec.document import identity
+from respath.spec.model import ModelSpec
 
 
 def measured_entries(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:

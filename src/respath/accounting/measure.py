@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from respath.accounting.cache_size import cache_bytes
-from respath.config.model import ModelSpec
+from respath.spec.cost import cache_bytes
+from respath.spec.model import ModelSpec
 
 #: A prefill is run when its weights and FLOPs stay below these: seconds on two cores, not minutes.
 MOST_PARAMETERS, MOST_FLOPS = 200_000_000, 400e9
@@ -21,9 +21,8 @@ def measured_kv(spec: ModelSpec, context: int, batch: int = 1, dtype: str = "bfl
     """
     import torch
 
-    from respath.accounting.flops import forward_flops
-    from respath.accounting.parameters import count_parameters
     from respath.model import build_model
+    from respath.spec.cost import count_parameters, forward_flops
 
     kind = getattr(torch, dtype)
     tokens = min(context, PREFILL_TOKENS)

@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 from respath.accounting.data_cost import DataCost, data_cost, extrapolated
-from respath.config.model import identity
 from respath.config.project import Artifact, Project, Run
-from respath.config.run import Data, tokens_id
 from respath.errors import UserError, did_you_mean
 from respath.files import canonical_json, read_json
+from respath.spec.data import Data, tokens_id
+from respath.spec.document import identity
 
 #: Dense bf16 matrix-product peak in FLOP/s per device, from the makers' data sheets (which print twice as much, with sparsity,
 #: from H100 on). A bare name is the SXM module. ``cpu`` is one core: an order of magnitude for laptops, not a data-sheet value;

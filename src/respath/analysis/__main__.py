@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
     elif given.untrained:
         from respath.config.arguments import argument
-        from respath.config.run import RunSpec, run_hash
+        from respath.spec.run import RunSpec, run_hash
 
         spec = argument(RunSpec, given.spec, "--spec")
         content, found = analyse_untrained(

@@ -18,81 +18,45 @@ ours.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
 from respath.analysis.findings import Findings, mean, ratio
-from respath.config.model import ModelSpec
 from respath.model.transformer import Transformer
+from respath.model.values.own import ValuePath
+from respath.spec.model import ModelSpec
 
 Columns = dict[str, list[float | None]]
 
 
-def _placed(path: Any, layers: int, **columns: Iterable) -> Columns:
-    """Coefficients of target layers as columns over all layers."""
-    placed: Columns = {"source": [None] * layers, "own": [None] * layers}
-    for name, numbers in columns.items():
-        for n, number in zip(path.targets, numbers, strict=True):
+def columns_of(path: ValuePath, spec: ModelSpec) -> Columns:
+    """Coefficients of target layers as columns ``source`` and ``own`` over all layers; empty when the path has none.
+
+    Raises RuntimeError where what the document says and what the module tells do not fit: a coefficient that is learned and not
+    told would read as one that is not there.
+    """
+    told, learned = path.coefficients(), spec.values.starts()
+    counted = spec.values.parameters(spec).get("coefficients", 0)
+    if set(learned) - set(told) or bool(counted) != bool(learned):
+        raise RuntimeError(
+            f"the value path {spec.values.kind} learns {counted} coefficients and says where {sorted(learned)} start, but its "
+            f"module tells {sorted(told)}"
+        )
+    placed: Columns = {"source": [None] * spec.layers, "own": [None] * spec.layers}
+    for name in placed.keys() & told.keys():
+        for n, number in zip(path.targets, told[name], strict=True):
             placed[name][n] = float(number)
-    return placed
+    return placed if told else {}
 
 
-def dense_matrix(path: Any, layers: int) -> list[list[float | None]]:
-    """Weights of a dense value path, (layers, layers), lower triangle."""
-    rows = []
+def matrix_of(rows: Sequence[Sequence], targets: Sequence[int], layers: int) -> list[list[float | None]]:
+    """Weights of a dense value path, (layers, layers), lower triangle; a layer that is no target takes its own value."""
+    matrix = []
     for n in range(layers):
-        row = [0.0] * n + [1.0]
-        if n in path.targets:
-            learned = len(path.weights) > 0
-            weights = path.weights[path.targets.index(n)] if learned else (path.start,) * (n + 1)
-            row = [float(weight) for weight in weights]
-        rows.append(row + [None] * (layers - n - 1))
-    return rows
-
-
-def coefficients(path: Any, spec: ModelSpec) -> Columns | None:
-    """Columns ``source`` and ``own`` of a value path; None when it has no coefficients."""
-    many = len(getattr(path, "targets", ()))
-    match spec.values.kind:
-        case "mix" | "embedding":
-            return _placed(path, spec.layers, **dict(zip(("source", "own"), path.weights(), strict=False)))
-        case "table":
-            return _placed(path, spec.layers, **path.weights())
-        case "scaled":
-            return _placed(path, spec.layers, own=path.scale)
-        case "reuse":
-            scales = (path.start,) * many if path.scale is None else path.scale
-            return _placed(path, spec.layers, source=scales)
-        case "identity_map":
-            return _placed(path, spec.layers, source=(path.source,) * many, own=(path.own,) * many)
-        case "dense":
-            rows = dense_matrix(path, spec.layers)
-            return _placed(
-                path,
-                spec.layers,
-                source=[rows[n][0] for n in path.targets],
-                own=[rows[n][n] for n in path.targets],
-            )
-    return None
-
-
-def starts(spec: ModelSpec) -> dict[str, float] | None:
-    """Where learned coefficients start, the same on every layer; None when none is learned."""
-    values = spec.values
-    match values.kind:
-        case "mix" if values.coefficients.learnable:
-            return {"source": values.coefficients.source, "own": values.coefficients.own}
-        case "embedding" | "table" if values.learnable:
-            return {"source": values.source, "own": values.own}
-        case "dense" if values.learnable:
-            return {"source": values.initial, "own": values.initial}
-        case "reuse" if values.learnable:
-            return {"source": values.scale}
-        case "scaled":
-            return {"own": 1.0}
-    return None
+        row = [float(weight) for weight in rows[targets.index(n)]] if n in targets else [0.0] * n + [1.0]
+        matrix.append(row + [None] * (layers - n - 1))
+    return matrix
 
 
 def late_over_early(early: list[float | None], late: list[float | None]) -> float | None:
@@ -105,22 +69,21 @@ def measure(model: Transformer) -> Findings:
     """Coefficients of a model's value path."""
     path, spec = model.values, model.spec
     with torch.no_grad():
-        columns = coefficients(path, spec)
-        if columns is None:
+        columns = columns_of(path, spec)
+        if not columns:
             return Findings(reason=f"the value path {spec.values.kind} has no coefficients")
         series: dict[str, list] = dict(columns)
         series["ratio"] = [ratio(a, b) for a, b in zip(columns["source"], columns["own"], strict=True)]
-        if spec.values.kind == "dense":
-            series["matrix"] = dense_matrix(path, spec.layers)
+        rows = path.coefficients().get("matrix")
+        if rows is not None:
+            series["matrix"] = matrix_of(rows, path.targets, spec.layers)
     half = spec.layers // 2
     scalars = {"late_over_early": late_over_early(series["ratio"][:half], series["ratio"][half:])}
-    start, reason = starts(spec), None
-    if start is None:
-        reason = "no coefficient is learned"
-    else:
-        learned = [(start[name], columns[name]) for name in start]
-        if "matrix" in series:
-            learned = [(start["own"], series["matrix"][n]) for n in path.targets]
-        moved = [abs(c - begin) for begin, values in learned for c in values if c is not None]
+    moved = []
+    for name, start in spec.values.starts().items():
+        learned = [series[name][n] for n in path.targets]
+        numbers = [c for row in learned for c in row] if name == "matrix" else learned
+        moved += [abs(c - start) for c in numbers if c is not None]
+    if moved:
         scalars |= {"moved_mean": mean(moved), "moved_max": max(moved)}
-    return Findings(scalars, series, reason=reason)
+    return Findings(scalars, series, reason=None if moved else "no coefficient is learned")

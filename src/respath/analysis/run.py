@@ -9,9 +9,9 @@ from typing import Any
 from respath.analysis.findings import Findings
 from respath.analysis.inputs import Inputs
 from respath.analysis.stage import analyse_model, document
-from respath.config.run import RunSpec
 from respath.evaluation.weights import load_trained, read_train, refuse_other_manifest
 from respath.files import sha256_file
+from respath.spec.run import RunSpec
 
 Result = tuple[dict[str, Any], dict[str, Findings]]
 

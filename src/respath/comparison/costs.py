@@ -51,7 +51,7 @@ def estimates(project: Project, results: Results, runs: Iterable[Run]) -> list[E
 
 
 def _flops_per_token(project: Project, run: Run) -> int:
-    from respath.accounting.flops import training_flops_per_token
+    from respath.spec.cost import training_flops_per_token
 
     attention = project.accounting_defaults(run.paper).attention
     return training_flops_per_token(run.spec.model, run.spec.recipe.context, attention)

@@ -9,10 +9,10 @@ from respath.comparison.curves import early_loss
 from respath.comparison.readings import Reading, read_run
 from respath.comparison.results import Results
 from respath.config.project import Project, Run
-from respath.config.run import Recipe, summed_learning_rate
 from respath.errors import UserError, did_you_mean
 from respath.papers.scales import Measured
 from respath.quantities.statistics import mean, standard_error
+from respath.spec.recipe import Recipe, summed_learning_rate
 
 
 def scale_notes(project: Project, results: Results, paper: str) -> list[str]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from respath.config.project import Project, Run
-from respath.config.run import tokens_id
 from respath.errors import UserError
 from respath.files import read_json
+from respath.spec.data import tokens_id
 
 if TYPE_CHECKING:
     import numpy as np

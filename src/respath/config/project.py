@@ -12,27 +12,18 @@ from typing import Any
 
 from respath.analysis.catalogue import CATALOGUE
 from respath.config.metrics import unknown_run_metric
-from respath.config.model import ModelSpec
 from respath.config.request import Overrides, RunRequest
-from respath.config.run import (
-    Corpus,
-    Data,
-    Muon,
-    Recipe,
-    RunSpec,
-    Sample,
-    run_hash,
-    spec_text,
-    summed_learning_rate,
-    tokens_id,
-)
-from respath.documents import Collector, Place, assembled, check, load_yaml, where
+from respath.documents import Collector, check, load_yaml
 from respath.errors import UserError, did_you_mean
 from respath.papers.figures import Figure, Figures, Panels
 from respath.papers.paper import AccountingDefaults, Corpora, Evaluation, Paper, Variant, Variants
 from respath.papers.scales import Scale, ScalePaper
 from respath.papers.tables import Column, Row, Table, Tables
 from respath.settings import Settings, UserConfig
+from respath.spec.data import Corpus, Data, Sample, tokens_id
+from respath.spec.model import ModelSpec
+from respath.spec.recipe import Muon, Recipe, summed_learning_rate
+from respath.spec.run import RunSpec, run_hash, spec_text
 
 #: Text kept per token of quota: more than any tokenizer here needs, so that the token quota is what stops.
 BYTES_PER_TOKEN = 8
@@ -298,7 +289,7 @@ class Project:
                 except UserError as error:
                     # A mistake in another file speaks for itself.
                     collect.lines += [
-                        line if line.startswith(("papers/", "scales/")) else f"{where}.{key}: {line}"
+                        line if line.startswith("papers/") else f"{where}.{key}: {line}"
                         for line in error.lines
                     ]
             for metric in dict.fromkeys(metric for metric, _ in self.measured(artifact)):
@@ -471,9 +462,7 @@ class Project:
         chosen, _ = self.scale_of(paper, scale)
         variant = folder.variants[request.variant]
         overrides = {**variant.recipe, **folder.paper.sizes[request.size].recipe, **request.recipe}
-        return assembled(
-            RunSpec,
-            *self.made_by(paper, chosen.id),
+        return RunSpec(
             model=self.model_of(paper, request.size, request.variant, chosen.id),
             recipe=self.recipe_of(
                 paper, overrides, request.context, chosen.id, size=request.size, variant=request.variant
@@ -481,13 +470,6 @@ class Project:
             data=self.data_of(paper, chosen.id),
             seed=seed,
         )
-
-    def made_by(self, paper: str, scale: str) -> tuple[Place, tuple[str, ...]]:
-        """Where parts of a spec meet that are right by themselves: the scale's file or the paper's own, and the keys there."""
-        own = scale == "paper"
-        file = self.root / (f"papers/{paper}/paper.yaml" if own else f"scales/{scale}.yaml")
-        keys = () if own else ("papers", paper)
-        return lambda inner: where(file, inner).replace(f"{self.root}{os.sep}", ""), keys
 
     def _canonical_variant(self, paper: str, size: str, variant: str, scale: str) -> str:
         """Variants that come to the same model and recipe at this size share a run, named after the first declared."""
@@ -746,17 +728,6 @@ def _cached_project(root: Path) -> Project:
 def _fields(project: Project, paper: str, size: str, variant: str, scale: str) -> dict[str, Any]:
     """Model fields as the paper and the scale write them; the later ones of these six win."""
     folder = project.folder(paper)
-    _, changes = project.scale_of(paper, scale)
-    return {
-        **_shape(project, paper, size, scale),
-        **folder.variants[variant].model,
-        **changes.variants.get(variant, {}),
-    }
-
-
-def _shape(project: Project, paper: str, size: str, scale: str) -> dict[str, Any]:
-    """Model fields of a size before any variant."""
-    folder = project.folder(paper)
     shape = folder.paper.sizes[size]
     _, changes = project.scale_of(paper, scale)
     return {
@@ -768,6 +739,8 @@ def _shape(project: Project, paper: str, size: str, scale: str) -> dict[str, Any
         "kv_group": shape.kv_group,
         **changes.model,
         **changes.sizes.get(size, {}),
+        **folder.variants[variant].model,
+        **changes.variants.get(variant, {}),
     }
 
 
@@ -794,30 +767,23 @@ def _cached_model(project: Project, paper: str, size: str, variant: str, scale: 
     if scale != "paper" and "paper" in project.scales:
         # What the paper's own shape refuses (8 blocks of 42 layers) is no model of a small scale either.
         project.model_of(paper, size, variant, "paper")
-    file = project.folder(paper).path / "variants.yaml"
-    try:
-        return _model(fields, lambda keys: where(file, keys), ("variants", variant, "model"))
-    except UserError as error:
-        # A shape that is wrong without any variant is the scale's mistake (or the paper's own), said once and there.
-        place, keys = project.made_by(paper, scale)
-        _model(_shape(project, paper, size, scale), place, (*keys, "sizes", size))
-        lines = [line.replace(f"{project.root}{os.sep}", "") for line in error.lines]
-        raise UserError([f"{line} (size {size}, scale {scale})" for line in lines]) from None
-
-
-def _model(fields: dict[str, Any], place: Place, prefix: tuple[str, ...]) -> ModelSpec:
-    """The checked model of fields as the paper writes them: heads in groups, a feed-forward in widths. Raises UserError."""
-    fields = dict(fields)
     group = fields.pop("kv_group", 1)
     heads = fields["heads"]
     if not isinstance(group, int) or group < 1 or (isinstance(heads, int) and heads % group):
-        at = place((*prefix, "kv_group"))
-        raise UserError(f"{at}: {'.'.join(prefix)}.kv_group: {group!r} does not divide the {heads} heads")
+        raise UserError(
+            f"papers/{paper}/variants.yaml: {variant}.model.kv_group: {group!r} does not divide the {heads} heads of size "
+            f"{size} at scale {scale}"
+        )
     fields.setdefault("kv_heads", heads // group)
     if "ffn_multiple" in fields:
         # A feed-forward in widths, for variants that leave the size's own.
         fields["ffn_width"] = fields.pop("ffn_multiple") * fields["width"]
-    return check(ModelSpec, fields, place, prefix)
+    where = project.folder(paper).path / "variants.yaml"
+    try:
+        return check(ModelSpec, fields, where, prefix=("variants", variant, "model"))
+    except UserError as error:
+        lines = [line.replace(f"{project.root}{os.sep}", "") for line in error.lines]
+        raise UserError([f"{line} (size {size}, scale {scale})" for line in lines]) from None
 
 
 def _thaw(value: Any) -> Any:
@@ -828,7 +794,7 @@ def _thaw(value: Any) -> Any:
 
 def _flops_per_token(project: Project, paper: str, size: str, variant: str, scale: str, context: int) -> int:
     """Training FLOPs per token as the paper counts them."""
-    from respath.accounting.flops import training_flops_per_token
+    from respath.spec.cost import training_flops_per_token
 
     model = project.model_of(paper, size, variant, scale)
     return training_flops_per_token(model, context, project.accounting_defaults(paper).attention)
@@ -939,11 +905,7 @@ def _cached_data(project: Project, paper: str, scale: str) -> Data:
     total = small.train_tokens or base.train_tokens
     validation = small.validation_tokens or base.validation_tokens
     quotas = {name: round(total * domain.share) for name, domain in domains.items()}
-    place, keys = project.made_by(paper, scale)
-    return assembled(
-        Data,
-        place,
-        (*keys, "data"),
+    return Data(
         sample=Sample(
             corpus=corpus,
             domains=tuple(sorted(quotas)),

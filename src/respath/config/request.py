@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from respath.documents import Document
+from respath.spec.document import Document
 
 Overrides = dict[str, Any]
 

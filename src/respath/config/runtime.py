@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from respath.documents import Document
+from respath.spec.document import Document
 
 
 class Runtime(Document):

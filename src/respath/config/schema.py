@@ -18,10 +18,10 @@ from pydantic import BaseModel
 
 from respath import settings
 from respath.config.project import find_root
-from respath.documents import Document
 from respath.errors import guard
 from respath.generated import add_check_option, write_or_check
 from respath.papers import figures, paper, scales, tables
+from respath.spec.document import Document
 
 SCHEMAS: dict[str, type[BaseModel]] = {
     "config": settings.UserConfig,

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from respath.config.arguments import argument
-from respath.config.run import Corpus
 from respath.data.hub import DOWNLOADS, Remote, download
 from respath.data.paths import check_patterns, inside, missing_splits, splits_of
 from respath.errors import UserError, did_you_mean, guard
 from respath.files import read_json, sha256_file, user_path, write_json
+from respath.spec.data import Corpus
 
 #: The seven domains of SlimPajama (values of ``meta.redpajama_set_name``).
 SLIMPAJAMA_DOMAINS = (

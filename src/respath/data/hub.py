@@ -18,10 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from respath.config.run import Corpus
 from respath.data.paths import check_patterns, inside, missing_splits, splits_of
 from respath.errors import UserError, did_you_mean
 from respath.files import naming, read_json, sha256_file, write_json
+from respath.spec.data import Corpus
 
 #: Where hub files go when no location is configured.
 DOWNLOADS = ".cache/respath/hub"

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from respath.config.run import Data
 from respath.data.manifest import FULL_CHECK_BYTES, inside_store, load_manifest, store_bytes
 from respath.data.tokenizer import token_byte_lengths
 from respath.documents import check
 from respath.errors import UserError
 from respath.files import sha256_file
+from respath.spec.data import Data
 
 __all__ = ["Loader", "Rows", "block_counts", "permute", "row_bytes", "token_byte_lengths", "validation_rows"]
 

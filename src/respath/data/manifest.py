@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from respath.config.arguments import argument
-from respath.config.model import identity
-from respath.config.run import Data, tokenizer_id
 from respath.data.options import stage_parser
 from respath.data.shards import SPLITS
 from respath.data.tokenize import shard_quota
 from respath.errors import UserError, guard
 from respath.files import read_json, sha256_file, write_json
+from respath.spec.data import Data, tokenizer_id
+from respath.spec.document import identity
 
 #: Stores up to this size are hashed whole whenever they are opened; larger ones on request.
 FULL_CHECK_BYTES = 256 << 20

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from respath.config.run import Corpus
 from respath.errors import UserError
+from respath.spec.data import Corpus
 
 _HELD_OUT = re.compile(r"^(validation|valid|val|test|dev)([-_.].*)?$")
 

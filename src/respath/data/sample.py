@@ -24,8 +24,6 @@ from typing import Any
 import numpy as np
 
 from respath.config.arguments import argument
-from respath.config.model import identity
-from respath.config.run import Sample
 from respath.data.detokenize import gpt2 as gpt2_detokenizer
 from respath.data.documents import (
     MAX_REFUSED,
@@ -40,6 +38,8 @@ from respath.data.options import stage_parser
 from respath.data.shards import SPLITS, Hashing
 from respath.errors import UserError, guard
 from respath.files import atomic_open, content_hash, read_json, write_json
+from respath.spec.data import Sample
+from respath.spec.document import identity
 
 #: Rows that are sorted in memory at a time: one run.
 RUN_BYTES = 128 << 20

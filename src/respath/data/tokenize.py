@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from respath.config.arguments import argument
-from respath.config.run import Data
 from respath.data.options import stage_parser
 from respath.data.shards import Hashing, shard_path, texts
 from respath.data.tokenizer import end_id, load, token_byte_lengths
 from respath.errors import UserError, did_you_mean, guard
 from respath.files import atomic_open, content_hash, read_json, sha256_file, write_json
+from respath.spec.data import Data
 
 #: Raised by one when the same inputs come to give other bytes.
 FORMAT = 2

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from respath.config.arguments import argument, json_argument
-from respath.config.run import BpeTokenizer, Gpt2Tokenizer, NeoxTokenizer
 from respath.data.hub import clean
 from respath.data.options import stage_parser
 from respath.data.shards import shard_path, texts
 from respath.errors import UserError, guard
 from respath.files import canonical_json, read_json, sha256_file, user_path, write_json, write_text
+from respath.spec.data import BpeTokenizer, Gpt2Tokenizer, NeoxTokenizer
 
 if TYPE_CHECKING:
     import tokenizers

@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 from pydantic import model_validator
 
-from respath.documents import Document, check, load_yaml
+from respath.documents import check, load_yaml
 from respath.errors import UserError, did_you_mean
+from respath.spec.document import Document
 
 TASKS_FILE = Path(__file__).with_name("tasks.yaml")
 

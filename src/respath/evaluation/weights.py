@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from respath.config.run import RunSpec
 from respath.documents import check
 from respath.errors import UserError
 from respath.files import read_json, sha256_file
 from respath.gpu_lease import lease_gpus
+from respath.spec.run import RunSpec
 
 if TYPE_CHECKING:
     from respath.model.transformer import Transformer

@@ -7,17 +7,16 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from respath.config.model import MoDA, ModelSpec
 from respath.model.backbones import backbone
 from respath.model.cache import Cache, Slots
 from respath.model.combine import combine
 from respath.model.depth_attention import attend_over_depth
 from respath.model.kernels import Visibility, attend
 from respath.model.layers import linears
-from respath.model.layout import layout
 from respath.model.rope import rotate
 from respath.model.values.cross_layer import attend_jointly
-from respath.model.windows import windows
+from respath.spec.layout import layout, windows
+from respath.spec.model import ModelSpec
 
 
 class Place(NamedTuple):
@@ -103,7 +102,7 @@ class Attention(nn.Module):
         self.lends_keys = joined or self.begins == "attention" or any(home.key_home[m] == n for m in later)
         self.lends_values = joined or any(home.value_home[m] == n for m in later)
         self.projects_input, self.looks_up = home.projects_input(n), n in home.looked_up
-        self.reads_depth = isinstance(spec.stream, MoDA)
+        self.reads_depth = spec.stream.reads_depth
         self.near = windows(spec)[n] is not None
         make = backbone(spec)
         self.rotary, self.gain, self.eps, self.dropout = (

@@ -8,12 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from respath.config.model import ModelSpec
-from respath.errors import UserError
 from respath.model.initial import Draw
 from respath.model.resolve import resolve_spec
 from respath.model.transformer import Transformer
-from respath.model.values import VALUE_PATHS
+from respath.spec.model import ModelSpec
 
 #: Roles of parameters that stay in at least fp32 in a low-precision model.
 WIDE_ROLES = ("coefficient", "routing", "smear")
@@ -39,16 +37,6 @@ def initialise(model: Transformer, seed: int) -> None:
         raise RuntimeError(f"no initial value for {sorted(parameters)}")
 
 
-def refuse_what_is_not_computed(spec: ModelSpec) -> None:
-    """Raise UserError for what a spec can say and the model does not compute yet, instead of passing it over."""
-    lines = []
-    if spec.values.kind not in VALUE_PATHS:
-        known = ", ".join(VALUE_PATHS)
-        lines.append(f"values.kind: {spec.values.kind!r} is not implemented yet (implemented: {known})")
-    if lines:
-        raise UserError(lines)
-
-
 def build_model(
     ref_or_spec: ModelSpec | Mapping[str, Any] | str,
     *,
@@ -65,7 +53,6 @@ def build_model(
     field.
     """
     spec = resolve_spec(ref_or_spec, scale=scale, overrides=overrides)
-    refuse_what_is_not_computed(spec)
     dtype = dtype or torch.float32
     device = torch.device(device or "cpu")
     with torch.device("meta"):

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from respath.config.model import ModelSpec
-from respath.model.layout import layout
+from respath.spec.layout import layout
+from respath.spec.model import ModelSpec
 
 
 class Slots(NamedTuple):

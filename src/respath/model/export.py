@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from respath.config.model import ModelSpec, OwnValues, PreLN, identity
 from respath.documents import check
 from respath.errors import UserError
 from respath.files import read_json, sha256_file, write_json
 from respath.model.build import build_model
+from respath.spec.document import identity
+from respath.spec.model import ModelSpec
 
 if TYPE_CHECKING:
     from respath.model.transformer import Transformer
@@ -54,9 +55,9 @@ def why_not_hugging_face(spec: ModelSpec) -> str | None:
     """What keeps transformers from computing this model, in a few words; None when it can."""
     if spec.backbone not in ("llama", "gpt2"):
         return f"the {spec.backbone} backbone"
-    if not isinstance(spec.stream, PreLN):
+    if not spec.stream.plain:
         return f"the residual stream {spec.stream.kind}"
-    if not isinstance(spec.values, OwnValues):
+    if not spec.values.plain:
         return f"the value path {spec.values.kind}"
     for field, words in (
         ("sharing", "layers that share"),

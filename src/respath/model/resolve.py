@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from respath.config.model import ModelSpec
 from respath.documents import check
+from respath.spec.model import ModelSpec
 
 
 def resolve_spec(

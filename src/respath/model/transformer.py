@@ -8,18 +8,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.attention import Attention, Carried, Place
 from respath.model.backbones import backbone
 from respath.model.cache import Cache
 from respath.model.kernels import Visibility
 from respath.model.layers import capped, linear
-from respath.model.layout import layout
 from respath.model.origin import Origin
 from respath.model.recompute import recomputed
 from respath.model.rope import rotations
 from respath.model.streams import build_stream, sublayer_norm
 from respath.model.values import build_values
+from respath.spec.layout import layout
+from respath.spec.model import ModelSpec
 
 
 class Layer(nn.Module):

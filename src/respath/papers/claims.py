@@ -11,9 +11,10 @@ from respath.accounting import account
 from respath.analysis.catalogue import is_ratio, unknown_metric
 from respath.config.project import Project
 from respath.config.request import Overrides, RunRequest
-from respath.documents import Collector, Document, check, load_yaml
+from respath.documents import Collector, check, load_yaml
 from respath.errors import UserError, did_you_mean
 from respath.files import dig
+from respath.spec.document import Document
 
 #: Metrics of a claim that come from the paper's own shapes, and the metric that a table calls them by.
 EXACT = {

@@ -12,9 +12,9 @@ from pydantic import Field, field_validator, model_validator
 
 from respath.analysis.catalogue import unknown_series
 from respath.config.request import RunRequest
-from respath.documents import Document
 from respath.errors import did_you_mean
 from respath.papers.tables import target_names
+from respath.spec.document import Document
 
 #: A metric of a trained run.
 _METRIC = re.compile(r"^(loss|lm|train)\.[A-Za-z0-9_.-]+$")

@@ -7,8 +7,9 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from respath.config.request import Overrides
-from respath.config.run import Corpus, Muon, ParameterGroup, Precision, Tokenizer
-from respath.documents import Document
+from respath.spec.data import Corpus, Tokenizer
+from respath.spec.document import Document
+from respath.spec.recipe import Muon, ParameterGroup, Precision
 
 
 def _names(mapping: dict[str, Any]) -> dict[str, Any]:

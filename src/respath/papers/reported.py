@@ -14,8 +14,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from respath.documents import Document, check, line_of, load_yaml
+from respath.documents import check, line_of, load_yaml
 from respath.errors import UserError, did_you_mean
+from respath.spec.document import Document
 
 #: What a paper can print in a cell (strict documents: ``true`` does not become 1, nor ``1`` the text "1").
 Value = bool | int | float | str | None

@@ -8,10 +8,10 @@ from pydantic import Field, field_validator
 
 from respath.analysis.catalogue import unknown_metric
 from respath.config.request import Overrides, RunRequest
-from respath.config.run import Tokenizer
-from respath.documents import Document
 from respath.papers.paper import DomainShare, sums_to_one
 from respath.settings import distinct_seeds
+from respath.spec.data import Tokenizer
+from respath.spec.document import Document
 
 
 class ScaleRecipe(Document):

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from respath.analysis.catalogue import unknown_metric
 from respath.config.request import RunRequest
-from respath.documents import Document
+from respath.spec.document import Document
 
 METRIC = re.compile(r"^(loss|lm|train|analysis|account|kv|spec|launch|sample)\.[A-Za-z0-9_.-]+$")
 

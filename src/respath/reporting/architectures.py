@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from respath.accounting import account
-from respath.config.model import ModelSpec
 from respath.config.project import Project, find_root
-from respath.documents import Document
 from respath.errors import UserError, guard
 from respath.generated import add_check_option, write_or_check
+from respath.spec.document import Document
+from respath.spec.model import ModelSpec
 
 PAGE = Path("docs/architectures.md")
 MODEL = Path("src/respath/model")

@@ -6,9 +6,9 @@ from typing import Any
 
 from respath.comparison.results import Results
 from respath.config.project import Project
-from respath.config.run import sample_id
 from respath.errors import UserError
 from respath.files import read_json
+from respath.spec.data import sample_id
 
 
 def overlap_context(project: Project, results: Results, paper: str) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from respath.config.run import Recipe
+from respath.spec.recipe import Recipe
 from respath.training.objective import GradientStep, LossScale
 from respath.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from respath.training.planning import Plan

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from respath.config.model import identity
-from respath.config.run import RunSpec, run_hash
 from respath.data.loader import Loader
 from respath.errors import UserError, explain_os_error
 from respath.files import write_json
 from respath.model import build_model, parameter_roles
+from respath.spec.document import identity
+from respath.spec.run import RunSpec, run_hash
 from respath.training.checkpoint import CheckpointStore, Snapshot, save_tensors_atomically
 from respath.training.engine import TorchEngine
 from respath.training.folders import ELSEWHERE

@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from respath.config.run import Recipe
 from respath.model.layers import emulates
+from respath.spec.recipe import Recipe
 from respath.training.adamw import AdamW, Uncompiled
 
 #: Quintic a x + b x^3 + c x^5 of each iteration: Polar Express for five iterations with a safety factor of 2 %. More iterations

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from respath.config.run import Precision, Recipe
 from respath.errors import UserError
 from respath.model.build import WIDE_ROLES
 from respath.model.loss import TrainingLoss
 from respath.model.precision import LowPrecision
+from respath.spec.recipe import Precision, Recipe
 from respath.training.world import World
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from respath.config.run import Recipe, learning_rate
 from respath.errors import UserError, did_you_mean
+from respath.spec.recipe import Recipe, learning_rate
 from respath.training.adamw import AdamW
 from respath.training.muon import MuonAdamW, decay_at, momentum_at
 

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from respath.config.run import RunSpec
 from respath.errors import UserError
 from respath.files import read_json, write_json
+from respath.spec.run import RunSpec
 from respath.training.objective import GradientStep
 from respath.training.runtime import Runtime
 from respath.training.world import World

@@ -14,7 +14,7 @@ from typing import Any
 import respath
 
 #: Source files, below the package, whose text can change trained weights.
-TRAINING_SOURCES = ("model/**/*.py", "training/**/*.py", "data/loader.py", "config/model.py", "config/run.py")
+TRAINING_SOURCES = ("model/**/*.py", "training/**/*.py", "data/loader.py", "spec/**/*.py")
 
 _PACKAGES = ("torch", "numpy", "safetensors", "pydantic", "deepspeed")
 

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from respath.config.model import identity
-from respath.config.run import RunSpec
 from respath.errors import UserError
 from respath.files import read_json, sha256_file
+from respath.spec.document import identity
+from respath.spec.run import RunSpec
 
 FINISHED, DIVERGED = "finished", "diverged"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 
 from respath.config.arguments import argument
-from respath.config.run import Recipe, RunSpec
 from respath.config.runtime import Runtime
 from respath.errors import UserError
+from respath.spec.recipe import Recipe
+from respath.spec.run import RunSpec
 
 
 def read_runtime(text: str | None) -> Runtime:

@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from respath.config.run import Recipe
 from respath.errors import UserError
+from respath.spec.recipe import Recipe
 from respath.training.objective import LossScale, pieces
 from respath.training.planning import Plan
 from respath.training.world import World

@@ -7,10 +7,10 @@ have the same names in all of them where they exist.
 
 from __future__ import annotations
 
-from respath.config.model import ModelSpec
 from respath.model.backbones.gpt2 import GPT2
 from respath.model.backbones.llama import Llama
 from respath.model.backbones.nanochat import Nanochat
+from respath.spec.model import ModelSpec
 
 BACKBONES: dict[str, type[Llama]] = {"llama": Llama, "gpt2": GPT2, "nanochat": Nanochat}
 

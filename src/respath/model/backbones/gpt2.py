@@ -24,10 +24,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.backbones.llama import Llama
 from respath.model.initial import Draw
 from respath.model.layers import Embedding, Linear
+from respath.spec.model import ModelSpec
 
 
 class BiasedLayerNorm(nn.Module):

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from respath.config.model import ModelSpec
 from respath.model.initial import Uniform
 from respath.model.layers import Embedding, Linear, RMSNorm, SwiGLU
+from respath.spec.model import ModelSpec
 
 
 class Llama:

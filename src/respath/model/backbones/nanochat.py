@@ -33,12 +33,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.backbones.llama import Llama
 from respath.model.initial import Draw, Uniform
 from respath.model.layers import Linear
-
-SMEAR_CHANNELS = 24
+from respath.spec.backbones import SMEAR_CHANNELS
+from respath.spec.model import ModelSpec
 
 
 class PlainRMSNorm(nn.Module):

@@ -1,6 +1,6 @@
 """Residual streams: how a sub-layer reads the state and how its output enters it, one module per kind.
 
-A stream has five methods; the state is whatever it makes it, passed from call to call and kept nowhere else.
+A stream names its ``document`` (fields, checks and cost, in ``respath.spec.streams``) and has five methods; the state is whatever it makes it, passed from call to call and kept nowhere else.
 
 * ``open(embedded) -> state``: the state before the first sub-layer.
 * ``read(state, k, norm) -> (x, state)``: what sub-layer ``k`` (0-based; even: attention, odd: MLP) computes on, and the state
@@ -20,46 +20,19 @@ from __future__ import annotations
 
 from torch import nn
 
-from respath.config.model import ModelSpec
 from respath.model.backbones import backbone
-from respath.model.streams.block_attnres import BlockAttnRes
-from respath.model.streams.deepnorm import DeepNorm
-from respath.model.streams.denseformer import DenseFormer
-from respath.model.streams.full_attnres import FullAttnRes
-from respath.model.streams.hc import HyperConnections
-from respath.model.streams.hidden_residual import HiddenResidual
-from respath.model.streams.keel import Keel
-from respath.model.streams.lns import LayerNormScaling
-from respath.model.streams.mhc import ManifoldHyperConnections
-from respath.model.streams.moda import MoDA
+from respath.model.registry import module_of
 from respath.model.streams.pre_ln import PreLN
-from respath.model.streams.sandwich_ln import SandwichLN
 from respath.model.streams.scaled_pre_ln import ScaledPreLN
-from respath.model.streams.truncated import Truncated
-
-STREAMS: dict[str, type[PreLN]] = {
-    "pre_ln": PreLN,
-    "sandwich_ln": SandwichLN,
-    "lns": LayerNormScaling,
-    "deepnorm": DeepNorm,
-    "keel": Keel,
-    "hc": HyperConnections,
-    "mhc": ManifoldHyperConnections,
-    "full_attnres": FullAttnRes,
-    "block_attnres": BlockAttnRes,
-    "moda": MoDA,
-    "denseformer": DenseFormer,
-    "hidden_residual": HiddenResidual,
-    "truncated": Truncated,
-}
+from respath.spec.model import ModelSpec
 
 
 def build_stream(spec: ModelSpec) -> PreLN:
     """The residual stream of a spec."""
-    return ScaledPreLN(spec) if spec.x0_scalars else STREAMS[spec.stream.kind](spec)
+    return ScaledPreLN(spec) if spec.x0_scalars else module_of(type(spec.stream))(spec)
 
 
 def sublayer_norm(spec: ModelSpec) -> nn.Module:
     """A new norm of a sub-layer: the backbone's, unless the stream brings its own."""
-    own = STREAMS[spec.stream.kind].sublayer_norm
+    own = module_of(type(spec.stream)).sublayer_norm
     return backbone(spec).norm() if own is None else own(spec.width, spec.norm_eps)

@@ -28,9 +28,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.routing import normed_linear, weighted_sum
 from respath.model.streams.pre_ln import PreLN
+from respath.spec.model import ModelSpec
+from respath.spec.streams.block_attnres import BlockAttnResSpec
 
 
 class Sources(NamedTuple):
@@ -44,6 +45,8 @@ class Sources(NamedTuple):
 
 class BlockAttnRes(PreLN):
     """A learned mix over depth in place of the sum."""
+
+    document = BlockAttnResSpec
 
     role = {"queries": "routing", "key_gains": "norm"}
 

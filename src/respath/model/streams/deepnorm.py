@@ -13,13 +13,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.layers import LayerNorm
 from respath.model.streams.pre_ln import PreLN
+from respath.spec.model import ModelSpec
+from respath.spec.streams.deepnorm import DeepNormSpec
 
 
 class DeepNorm(PreLN):
     """LN(alpha x + f(x))."""
+
+    document = DeepNormSpec
 
     sublayer_norm = LayerNorm
 

@@ -17,13 +17,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.combine import combine
 from respath.model.streams.pre_ln import PreLN
+from respath.spec.model import ModelSpec
+from respath.spec.streams.denseformer import DenseFormerSpec
 
 
 class DenseFormer(PreLN):
     """Depth-weighted average after every block."""
+
+    document = DenseFormerSpec
 
     role = "coefficient"
 

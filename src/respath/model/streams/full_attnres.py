@@ -11,12 +11,15 @@ Source: AttnRes (Kimi, 2026); DepthBench (arXiv 2609.32534), Sec. 2.3 of its met
 
 from __future__ import annotations
 
-from respath.config.model import ModelSpec
 from respath.model.streams.block_attnres import BlockAttnRes
+from respath.spec.model import ModelSpec
+from respath.spec.streams.full_attnres import FullAttnResSpec
 
 
 class FullAttnRes(BlockAttnRes):
     """A learned mix of every earlier sub-layer's output."""
+
+    document = FullAttnResSpec
 
     def __init__(self, spec: ModelSpec):
         super().__init__(spec, length=1)

@@ -27,9 +27,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.routing import mix, normed_linear, write
 from respath.model.streams.pre_ln import PreLN
+from respath.spec.model import ModelSpec
+from respath.spec.streams.hc import HyperConnectionsSpec
 
 STREAM_EPS = 1e-8
 
@@ -77,6 +78,8 @@ class HyperConnection(nn.Module):
 
 class HyperConnections(PreLN):
     """Several residual streams with learned, input-dependent reads, writes and transport."""
+
+    document = HyperConnectionsSpec
 
     #: One sub-layer's coefficients: streams (batch, time, m, width) -> mixes (batch, time, 1 + m, m), the branch's input
     #: first, and write weights (batch, time, m).

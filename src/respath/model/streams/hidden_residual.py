@@ -12,13 +12,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.combine import combine
 from respath.model.streams.pre_ln import PreLN
+from respath.spec.model import ModelSpec
+from respath.spec.streams.hidden_residual import HiddenResidualSpec
 
 
 class HiddenResidual(PreLN):
     """Pre-LN with a second skip from the embedding to every block's output."""
+
+    document = HiddenResidualSpec
 
     role = "coefficient"
 

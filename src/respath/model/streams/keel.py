@@ -13,13 +13,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.layers import RMSNorm
 from respath.model.streams.pre_ln import PreLN
+from respath.spec.model import ModelSpec
+from respath.spec.streams.keel import KeelSpec
 
 
 class Keel(PreLN):
     """norm_post(alpha x + f(norm(x)))."""
+
+    document = KeelSpec
 
     def __init__(self, spec: ModelSpec):
         super().__init__(spec)

@@ -12,10 +12,13 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from respath.model.streams.pre_ln import PreLN
+from respath.spec.streams.lns import LayerNormScalingSpec
 
 
 class LayerNormScaling(PreLN):
     """x + f(norm(x) / sqrt(l))."""
+
+    document = LayerNormScalingSpec
 
     def read(self, state: Tensor, k: int, norm: nn.Module) -> tuple[Tensor, Tensor]:
         """The normed state, smaller in later blocks."""

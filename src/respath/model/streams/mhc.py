@@ -32,9 +32,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from respath.config.model import ModelSpec
 from respath.model.routing import normed_linear
 from respath.model.streams.hc import HyperConnections
+from respath.spec.model import ModelSpec
+from respath.spec.streams.mhc import ManifoldHyperConnectionsSpec
 
 STREAM_EPS = 1e-6
 SINKHORN_EPS = 1e-6
@@ -128,6 +129,8 @@ class ManifoldHyperConnection(nn.Module):
 
 class ManifoldHyperConnections(HyperConnections):
     """Several residual streams with positive reads and writes and near doubly stochastic transport."""
+
+    document = ManifoldHyperConnectionsSpec
 
     connection = ManifoldHyperConnection
 

@@ -22,14 +22,17 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.attention import Carried
 from respath.model.layers import Linear
 from respath.model.streams.pre_ln import PreLN
+from respath.spec.model import ModelSpec
+from respath.spec.streams.moda import MoDASpec
 
 
 class MoDA(PreLN):
     """An additive residual whose MLP inputs are also keys and values for later attention."""
+
+    document = MoDASpec
 
     def __init__(self, spec: ModelSpec):
         super().__init__(spec)

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.attention import Carried
+from respath.spec.model import ModelSpec
+from respath.spec.parts import StreamSpec
+from respath.spec.streams.pre_ln import PreLNSpec
 
 
 class PreLN(nn.Module):
     """x + f(norm(x)); also the base of the other streams, which say only what they do differently."""
+
+    #: What it computes; each stream names its own.
+    document: type[StreamSpec] = PreLNSpec
 
     #: The class of each sub-layer's own norm where it is not the backbone's; its place in the computation the stream decides.
     sublayer_norm: type[nn.Module] | None = None

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.layers import RMSNorm
 from respath.model.streams.pre_ln import PreLN
+from respath.spec.model import ModelSpec
+from respath.spec.streams.sandwich_ln import SandwichLNSpec
 
 
 class SandwichLN(PreLN):
     """x + norm_out(f(norm(x)))."""
+
+    document = SandwichLNSpec
 
     def __init__(self, spec: ModelSpec):
         super().__init__(spec)

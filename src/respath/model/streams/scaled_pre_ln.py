@@ -12,10 +12,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.combine import combine
 from respath.model.initial import Draw
 from respath.model.streams.pre_ln import PreLN
+from respath.spec.model import ModelSpec
 
 
 class ScaledPreLN(PreLN):

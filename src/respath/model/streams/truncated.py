@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.streams.pre_ln import PreLN
+from respath.spec.model import ModelSpec
+from respath.spec.streams.truncated import TruncatedSpec
 
 
 class Truncated(PreLN):
     """Pre-LN whose first blocks do not add their input."""
+
+    document = TruncatedSpec
 
     def __init__(self, spec: ModelSpec):
         super().__init__(spec)

@@ -16,11 +16,18 @@ import torch
 from torch import Tensor
 
 from respath.model.kernels import Visibility, attend
-from respath.model.values.own import OwnValues
+from respath.model.values.own import Coefficients, ValuePath
+from respath.spec.values.cross_layer import CrossLayerSpec
 
 
-class CrossLayerValues(OwnValues):
-    """Own values; whose softmax also covers layer 1's keys is a matter of ``respath.model.layout``."""
+class CrossLayerValues(ValuePath):
+    """Own values; whose softmax also covers layer 1's keys is a matter of ``respath.spec.layout``."""
+
+    document = CrossLayerSpec
+
+    def coefficients(self) -> Coefficients:
+        """None: the softmax weighs."""
+        return {}
 
 
 def attend_jointly(

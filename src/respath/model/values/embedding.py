@@ -19,18 +19,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.combine import combine, scalars
 from respath.model.origin import Origin
-from respath.model.values.own import OwnValues
+from respath.model.values.own import Coefficients, ValuePath
+from respath.spec.model import ModelSpec
+from respath.spec.values.embedding import EmbeddingSpec
 
 
-class EmbeddingValues(OwnValues):
+class EmbeddingValues(ValuePath):
     """The embedding under the layer's value projection, alone or beside the layer's own value."""
+
+    document = EmbeddingSpec
 
     def __init__(self, spec: ModelSpec):
         super().__init__(spec)
-        self.targets = tuple(layer - 1 for layer in spec.values.layers)
         self.start = {"source": spec.values.source, "own": spec.values.own}
         if spec.values.combine == "replace":
             del self.start["own"]
@@ -59,6 +61,10 @@ class EmbeddingValues(OwnValues):
         terms = [project(x0)] if own is None else [project(x0), own]
         at = self.targets.index(n)
         return combine(terms, [of_kind[at] for of_kind in weights]), carried
+
+    def coefficients(self) -> Coefficients:
+        """Of the projected embedding, and of the own value where it is added."""
+        return dict(zip(self.start, self.weights(), strict=True))
 
     def initial(self, draw) -> dict[str, Tensor]:
         """The spec's numbers."""

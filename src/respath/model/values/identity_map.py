@@ -11,17 +11,19 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.combine import combine
-from respath.model.values.own import OwnValues
+from respath.model.values.own import Coefficients, ValuePath
+from respath.spec.model import ModelSpec
+from respath.spec.values.identity_map import IdentityMapSpec
 
 
-class IdentityMapValues(OwnValues):
+class IdentityMapValues(ValuePath):
     """Attention's output and the first layer's value of the same token, weighted."""
+
+    document = IdentityMapSpec
 
     def __init__(self, spec: ModelSpec):
         super().__init__(spec)
-        self.targets = tuple(layer - 1 for layer in spec.values.layers)
         self.source, self.own = spec.values.source, spec.values.own
 
     def mix(self, n: int, own: Tensor, carried: tuple, x: Tensor, project: nn.Module) -> tuple[Tensor, tuple]:
@@ -33,3 +35,8 @@ class IdentityMapValues(OwnValues):
         if n not in self.targets:
             return attended
         return combine([carried[0], attended], [self.source, self.own])
+
+    def coefficients(self) -> Coefficients:
+        """Both numbers, the same on every target."""
+        many = len(self.targets)
+        return {"source": (self.source,) * many, "own": (self.own,) * many}

@@ -24,10 +24,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.combine import combine, scalars
 from respath.model.origin import Origin
-from respath.model.values.own import OwnValues
+from respath.model.values.own import Coefficients, ValuePath
+from respath.spec.model import ModelSpec
+from respath.spec.values.mix import MixSpec
 
 
 class _WithNormOf(torch.autograd.Function):
@@ -62,16 +63,17 @@ def with_norm_of(x: Tensor, y: Tensor, size: int) -> Tensor:
     return _WithNormOf.apply(x, y, size)
 
 
-class MixedValues(OwnValues):
+class MixedValues(ValuePath):
     """A source layer's value and the layer's own, weighted."""
+
+    document = MixSpec
 
     def __init__(self, spec: ModelSpec):
         super().__init__(spec)
-        self.targets = tuple(layer - 1 for layer in spec.values.layers)
         self.origin = None if spec.values.source == "previous" else spec.values.source - 1
         self.keeps_mixed = spec.values.cache == "post_mix"
         self.rescale, self.head_dim = spec.values.rescale, spec.head_dim
-        self.coefficients = coefficients = spec.values.coefficients
+        self.settings = coefficients = spec.values.coefficients
         if not coefficients.learnable:
             return
         self.own = nn.Parameter(torch.empty(len(self.targets)))
@@ -86,14 +88,14 @@ class MixedValues(OwnValues):
 
     def weights(self) -> tuple[tuple[Tensor | float, ...], tuple[Tensor | float, ...]]:
         """lambda_{n,1} and lambda_{n,2} of each target layer."""
-        if not self.coefficients.learnable:
+        if not self.settings.learnable:
             count = len(self.targets)
-            return (self.coefficients.source,) * count, (self.coefficients.own,) * count
-        if self.coefficients.parameterisation == "free":
+            return (self.settings.source,) * count, (self.settings.own,) * count
+        if self.settings.parameterisation == "free":
             source = self.source
         else:
             source = self.scale * torch.softmax(self.logits, dim=0)
-            if self.coefficients.parameterisation == "softmax_all":
+            if self.settings.parameterisation == "softmax_all":
                 source = source[list(self.targets)]
         return scalars(source), scalars(self.own)
 
@@ -118,13 +120,17 @@ class MixedValues(OwnValues):
             source = value if self.keeps_mixed else own
         return value, (weights, source)
 
+    def coefficients(self) -> Coefficients:
+        """lambda_1 and lambda_2; of Plus what the softmax gives, times the scale."""
+        return dict(zip(("source", "own"), self.weights(), strict=True))
+
     def initial(self, draw) -> dict[str, Tensor]:
         """The spec's numbers."""
         start = {name: torch.zeros(parameter.shape) for name, parameter in self.named_parameters()}
         if start:
-            start["own"] += self.coefficients.own
+            start["own"] += self.settings.own
         if "source" in start:
-            start["source"] += self.coefficients.source
+            start["source"] += self.settings.source
         if "scale" in start:
-            start["scale"] += self.coefficients.source * len(start["logits"])
+            start["scale"] += self.settings.source * len(start["logits"])
         return start

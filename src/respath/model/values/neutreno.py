@@ -11,16 +11,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
-from respath.model.values.own import OwnValues
+from respath.model.values.own import Coefficients, ValuePath
+from respath.spec.model import ModelSpec
+from respath.spec.values.neutreno import NeutrenoSpec
 
 
-class NeutrenoValues(OwnValues):
+class NeutrenoValues(ValuePath):
     """Attention's output pulled towards the first layer's value."""
+
+    document = NeutrenoSpec
 
     def __init__(self, spec: ModelSpec):
         super().__init__(spec)
-        self.targets = tuple(layer - 1 for layer in spec.values.layers)
         self.strength = spec.values.strength
 
     def mix(self, n: int, own: Tensor, carried: tuple, x: Tensor, project: nn.Module) -> tuple[Tensor, tuple]:
@@ -32,3 +34,7 @@ class NeutrenoValues(OwnValues):
         if n not in self.targets:
             return attended
         return torch.add(attended, carried[0] - own, alpha=self.strength)
+
+    def coefficients(self) -> Coefficients:
+        """None: the strength weighs a difference of values, after attention."""
+        return {}

@@ -2,7 +2,7 @@
 
 SVFormer reuses V_1 in every layer; Sparse-ResFormer (V_1 only) in layers 6 to 8. Keys, queries and output
 projections stay per layer; V_1 carries no rotary embedding. That attention reads the source's values is a
-matter of ``respath.model.layout``; the cache holds them once, unscaled: attention is linear in the values, so
+matter of ``respath.spec.layout``; the cache holds them once, unscaled: attention is linear in the values, so
 the scale is applied to its output.
 
 Parameters (learnable only): ``scale``, (targets,). Initialisation: the spec's number (1).
@@ -15,18 +15,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.combine import combine, scalars
 from respath.model.origin import Origin
-from respath.model.values.own import OwnValues
+from respath.model.values.own import Coefficients, ValuePath
+from respath.spec.model import ModelSpec
+from respath.spec.values.reuse import ReuseSpec
 
 
-class ReusedValues(OwnValues):
+class ReusedValues(ValuePath):
     """A source layer's value, scaled."""
+
+    document = ReuseSpec
 
     def __init__(self, spec: ModelSpec):
         super().__init__(spec)
-        self.targets = tuple(layer - 1 for layer in spec.values.layers)
         self.start = spec.values.scale
         self.scale = nn.Parameter(torch.empty(len(self.targets))) if spec.values.learnable else None
 
@@ -39,6 +41,10 @@ class ReusedValues(OwnValues):
         if n not in self.targets or (self.scale is None and self.start == 1.0):
             return attended
         return combine([attended], [carried[self.targets.index(n)]])
+
+    def coefficients(self) -> Coefficients:
+        """The scales, of the reused value."""
+        return {"source": (self.start,) * len(self.targets) if self.scale is None else self.scale}
 
     def initial(self, draw) -> dict[str, Tensor]:
         """The spec's number."""

@@ -10,18 +10,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.combine import combine, scalars
 from respath.model.origin import Origin
-from respath.model.values.own import OwnValues
+from respath.model.values.own import Coefficients, ValuePath
+from respath.spec.model import ModelSpec
+from respath.spec.values.scaled import ScaledSpec
 
 
-class ScaledValues(OwnValues):
+class ScaledValues(ValuePath):
     """The layer's own value times a scalar."""
+
+    document = ScaledSpec
 
     def __init__(self, spec: ModelSpec):
         super().__init__(spec)
-        self.targets = tuple(layer - 1 for layer in spec.values.layers)
         self.scale = nn.Parameter(torch.empty(len(self.targets)))
 
     def open(self, origin: Origin) -> tuple:
@@ -33,6 +35,10 @@ class ScaledValues(OwnValues):
         if n not in self.targets:
             return own, carried
         return combine([own], [carried[self.targets.index(n)]]), carried
+
+    def coefficients(self) -> Coefficients:
+        """The scales."""
+        return {"own": self.scale}
 
     def initial(self, draw) -> dict[str, Tensor]:
         """Ones."""

@@ -28,30 +28,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from respath.config.model import ModelSpec
 from respath.model.backbones import backbone
 from respath.model.combine import combine, scalars
 from respath.model.initial import Draw, Uniform
 from respath.model.layers import linear
-from respath.model.layout import layout
 from respath.model.origin import Origin
-from respath.model.values.own import OwnValues
-from respath.model.windows import windows
-
-#: Channels of the layer's input that a gate reads.
-GATE_WIDTH = 12
+from respath.model.values.own import Coefficients, ValuePath
+from respath.spec.layout import layout, windows
+from respath.spec.model import ModelSpec
+from respath.spec.values.table import GATE_CHANNELS, TableSpec
 
 #: Rows of a table that are worked out at a time at the start.
 ROWS_AT_ONCE = 4096
 
 
-class TableValues(OwnValues):
+class TableValues(ValuePath):
     """Rows of a table, alone or beside the layer's own value."""
+
+    document = TableSpec
 
     def __init__(self, spec: ModelSpec):
         super().__init__(spec)
         values = spec.values
-        self.spec, self.targets = spec, tuple(layer - 1 for layer in values.layers)
+        self.spec = spec
         self.looks_up = bool(layout(spec).looked_up)
         self.near = tuple(window is not None for window in windows(spec))
         self.start = {"source": values.source, "own": values.own}
@@ -65,7 +64,8 @@ class TableValues(OwnValues):
             nn.Parameter(torch.empty(spec.vocab_size, width)) for _ in range(1 if values.shared else count)
         )
         self.gates = nn.ParameterList(
-            nn.Parameter(torch.empty(spec.kv_heads, GATE_WIDTH)) for _ in range(count if values.gate else 0)
+            nn.Parameter(torch.empty(spec.kv_heads, GATE_CHANNELS))
+            for _ in range(count if values.gate else 0)
         )
         if self.learnable:
             for name in self.start:
@@ -104,7 +104,7 @@ class TableValues(OwnValues):
         if self.looks_up:
             return value, carried
         if len(self.gates):
-            gate = 3 * torch.sigmoid(linear(x[..., :GATE_WIDTH], self.gates[at]))
+            gate = 3 * torch.sigmoid(linear(x[..., :GATE_CHANNELS], self.gates[at]))
             value = (value.unflatten(-1, (self.spec.kv_heads, -1)) * gate[..., None]).flatten(-2)
         source = weights["source"][at] if "source" in weights else 1.0
         if own is None:
@@ -117,6 +117,10 @@ class TableValues(OwnValues):
             return attended
         scale = carried[1]["source"][self.targets.index(n)]
         return attended if not isinstance(scale, Tensor) and scale == 1.0 else combine([attended], [scale])
+
+    def coefficients(self) -> Coefficients:
+        """Of the rows, and of the own value where it is added; a gate is no coefficient."""
+        return self.weights()
 
     def initial(self, draw: Draw) -> dict[str, Tensor]:
         """Aligned or uniform tables, small gates, the spec's coefficients."""

@@ -1,10 +1,12 @@
-"""Where each layer's keys and values come from: which projections exist, what a cache holds (no torch)."""
+"""Where each layer's keys and values come from: which projections exist, what a cache holds, how far a layer sees."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from respath.config.model import CrossLayerValues, EmbeddingValues, ModelSpec, ReuseValues, TableValues
+if TYPE_CHECKING:
+    from respath.spec.model import ModelSpec
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Layout:
     """Layers whose W^V is applied to both."""
     joint: frozenset[int] = frozenset()
     """Layers whose softmax also covers the first layer's keys and values (cross-layer attention)."""
+    rematched: frozenset[int] = frozenset()
+    """Layers in which the first layer's attention matrix meets their own values, in a product of its own."""
 
     def projects_keys(self, n: int) -> bool:
         """Whether layer ``n`` has a W^K."""
@@ -63,25 +67,24 @@ class Layout:
 
 
 def layout(spec: ModelSpec) -> Layout:
-    """Layout of a spec: own keys and values, less what sharing, reuse and tables take from elsewhere."""
-    keys, values = list(range(spec.layers)), list(range(spec.layers))
+    """Layout of a spec: own keys and values, less what its parts take from elsewhere."""
+    own = tuple(range(spec.layers))
+    home = Layout(own, own)
     if spec.sharing is not None:
-        first_of_group = [n - n % spec.sharing.every for n in range(spec.layers)]
-        keys = first_of_group if spec.sharing.keys else keys
-        values = first_of_group if spec.sharing.values else values
-    targets = frozenset(layer - 1 for layer in getattr(spec.values, "layers", ()))
-    special: dict[str, frozenset[int]] = {}
-    match spec.values:
-        case ReuseValues():
-            for n in targets:
-                values[n] = spec.values.source - 1
-        case TableValues(combine="replace"):
-            # A gate depends on the token's context, so that gated rows must be stored like any value.
-            special = {"tabled": targets, "looked_up": frozenset() if spec.values.gate else targets}
-        case EmbeddingValues(combine="replace"):
-            special = {"embedded": targets}
-        case EmbeddingValues():
-            special = {"embedded_too": targets}
-        case CrossLayerValues():
-            special = {"joint": targets}
-    return Layout(tuple(keys), tuple(values), **special)
+        home = spec.sharing.layout(home)
+    home = spec.values.layout(home)
+    if spec.attention_residual is not None:
+        home = spec.attention_residual.layout(home)
+    return home
+
+
+def windows(spec: ModelSpec) -> tuple[int | None, ...]:
+    """For each layer, how many tokens before a query it sees besides the query's own; None: all of them.
+
+    The pattern is tiled over the layers; the last layer is always long.
+    """
+    if spec.windows is None:
+        return (None,) * spec.layers
+    pattern = spec.windows.pattern
+    short = [pattern[n % len(pattern)] == "S" for n in range(spec.layers - 1)]
+    return (*(spec.windows.short if is_short else None for is_short in short), None)
