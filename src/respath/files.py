@@ -15,21 +15,6 @@ from typing import IO, Any
 from respath.errors import UserError, did_you_mean
 
 
-def expanded(path: str) -> str:
-    """A path as a user writes it, with ``~`` and ``$VAR`` filled in, wherever it is written: a shell fills in only some.
-
-    Raises UserError for a variable that is not set and a user that does not exist.
-    """
-    filled = os.path.expandvars(os.path.expanduser(path))
-    if filled.startswith("~"):
-        raise UserError(f"{path}: no such user; write the folder in full")
-    if unset := re.search(r"\$(\w+|\{[^}]*\})", filled):
-        raise UserError(
-            f"{path}: {unset[0]} is not set in this environment; set it, or write the folder in full"
-        )
-    return filled
-
-
 @contextlib.contextmanager
 def naming(path: str | Path) -> Iterator[None]:
     """OS errors of writing and flushing carry no file name; inside this block they get ``path``, so that a user can act."""
@@ -41,23 +26,23 @@ def naming(path: str | Path) -> Iterator[None]:
         raise
 
 
-def user_path(text: str | Path, named: str) -> Path:
+def user_path(text: str | Path, named: str | None = None) -> Path:
     """A path as a user writes it: ``~``, ``~name``, ``$NAME`` and ``${NAME}`` mean what they mean in a shell.
 
-    ``named``: where it was written, e.g. ``config.yaml: locations: mine``. Raises UserError, with that name, for a user or a
-    variable that there is not; an empty variable counts as none, as ``$SCRATCH/data`` would become ``/data``.
+    ``named``: where it was written, e.g. ``config.yaml: locations: mine``, where the caller does not add it. Raises UserError,
+    with that name, for a user or a variable that there is not; an empty variable counts as none, as ``$SCRATCH/data`` would
+    become ``/data``.
     """
     text = str(text)
+    where = f"{named}: {text}" if named else text
     path = os.path.expanduser(text)
     if path.startswith("~"):
-        raise UserError(
-            f"{named}: {text}: there is no user {path.split('/')[0][1:]!r} here; write the path out"
-        )
+        raise UserError(f"{where}: there is no user {path.split('/')[0][1:]!r} here; write the path out")
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]
         if not os.environ.get(name):
-            raise UserError(f"{named}: {text}: ${name} is not set; set it or write the path out")
+            raise UserError(f"{where}: ${name} is not set; set it or write the path out")
         return os.environ[name]
 
     return Path(re.sub(r"\$(?:(\w+)|\{(\w+)\})", value, path))

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, field_validator
 from respath.config.runtime import Runtime
 from respath.documents import load_yaml, parse_yaml, where
 from respath.errors import UserError
-from respath.files import expanded
+from respath.files import user_path
 from respath.spec.document import Document
 
 
@@ -29,7 +29,7 @@ def distinct_seeds(seeds: tuple[int, ...] | None) -> tuple[int, ...] | None:
 
 def _filled_in(path: str) -> str:
     try:
-        return expanded(path)
+        return str(user_path(path))
     except UserError as error:
         raise ValueError(str(error)) from None
 

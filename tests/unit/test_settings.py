@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from respath.config.project import Project
 from respath.errors import UserError
-from respath.files import expanded
 from respath.settings import Settings
 from tests.golden.toy import ROOT as TOY
 from tests.project_copy import ProjectCopy
@@ -136,14 +135,15 @@ def test_every_path_of_the_settings_fills_in_the_home_folder_and_variables(monke
     assert config.items_location == "/users/me/items" and config.hf_models == {"m": "/users/me/m"}
 
 
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [("$UNSET_HERE/x", "$UNSET_HERE is not set"), ("${UNSET_HERE}/x", "${UNSET_HERE} is not set"), ("~nobody-here/x", "no such user")],
-)  # fmt: skip
-def test_a_path_that_cannot_be_filled_in_is_refused(path, said):
-    with pytest.raises(UserError, match="write the folder in full") as error:
-        expanded(path)
-    assert said in str(error.value)
+def test_a_path_that_cannot_be_filled_in_is_refused_with_place_and_key():
+    with pytest.raises(UserError) as error:
+        Project(
+            TOY, {"papers": ["toy"], "checkpoints": "$UNSET_HERE/x", "hf_models": {"m": "~nobody-here/x"}}
+        )
+    assert error.value.lines[:2] == [
+        "settings: hf_models.m: ~nobody-here/x: there is no user 'nobody-here' here; write the path out",
+        "settings: checkpoints: $UNSET_HERE/x: $UNSET_HERE is not set; set it or write the path out",
+    ]
 
 
 # --- the same through Snakemake -----------------------------------------------------------------------------------------
