@@ -30,6 +30,8 @@ onstart:
 
 
 onsuccess:
+    if workflow.is_main_process:
+        refuse_missing()
     tell(summary())
 
 

@@ -4,8 +4,8 @@
 rule analyze:
     "Similarities, coefficients, gradients, removals and attention of one trained run, on frozen sequences."
     input:
+        lambda w: until_made(analysis_files(w.run), [manifest_of(w.run)]),
         train="results/runs/{run}/train.json",
-        tokens=lambda w: ancient(manifest_of(w.run)),
     output:
         analysis="results/analyses/{run}/analysis.json",
         arrays="results/analyses/{run}/arrays.npz",
@@ -20,12 +20,13 @@ rule analyze:
     resources:
         mem_mb=16000,
         runtime=240,
+        tokens=lambda w: manifest_of(w.run),
         checkpoints=CHECKPOINTS,
     params:
         sequences=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).analysis_sequences,
         modules=lambda w: modules_of(w.run),
     shell:
-        "python -m respath.analysis --train {input.train:q} --tokens {input.tokens:q}"
+        "python -m respath.analysis --train {input.train:q} --tokens {resources.tokens:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --sequences {params.sequences}"
         " --modules {params.modules} --out {output.analysis:q} --arrays {output.arrays:q} > {log:q} 2>&1"
 
@@ -33,7 +34,7 @@ rule analyze:
 rule analyze_untrained:
     "The same of the weights that a run starts from: nothing is trained for it."
     input:
-        tokens=lambda w: ancient(untrained_manifest(w.untrained)),
+        lambda w: until_made(analysis_files(w.untrained, "untrained"), [untrained_manifest(w.untrained)]),
     output:
         analysis="results/analyses/{untrained}/untrained.json",
         arrays="results/analyses/{untrained}/untrained.npz",
@@ -45,22 +46,22 @@ rule analyze_untrained:
     resources:
         mem_mb=16000,
         runtime=60,
+        tokens=lambda w: untrained_manifest(w.untrained),
     params:
         spec=lambda w: UNTRAINED[w.untrained][0].text,
         sequences=lambda w: PROJECT.evaluation_of(UNTRAINED[w.untrained][0].paper).analysis_sequences,
         modules=lambda w: ",".join(sorted(UNTRAINED[w.untrained][1])),
     shell:
         "python -m respath.analysis --untrained --spec {params.spec:q} --run {wildcards.untrained:q}"
-        " --tokens {input.tokens:q} --sequences {params.sequences} --modules {params.modules}"
+        " --tokens {resources.tokens:q} --sequences {params.sequences} --modules {params.modules}"
         " --out {output.analysis:q} --arrays {output.arrays:q} > {log:q} 2>&1"
 
 
 rule analyze_checkpoint:
     "Token importance in a checkpoint folder that the user names in hf_models."
     input:
-        folder=lambda w: ancient(PROJECT.config.hf_models[w.model]),
-        tokens=lambda w: ancient(
-            f"results/tokens/{tokens_id(PROJECT.data_of(ELSEWHERE[w.model][0].paper))}/manifest.json"
+        lambda w: until_made(
+            analysis_files(f"checkpoint-{w.model}-{w.scale}"), [checkpoint_manifest(w.model)]
         ),
     output:
         analysis="results/analyses/checkpoint-{model}-{scale}/analysis.json",
@@ -73,11 +74,13 @@ rule analyze_checkpoint:
     resources:
         mem_mb=64000,
         runtime=240,
+        tokens=lambda w: checkpoint_manifest(w.model),
     params:
+        folder=lambda w: PROJECT.config.hf_models[w.model],
         context=lambda w: PROJECT.recipe_of(ELSEWHERE[w.model][0].paper, {}).context,
         sequences=lambda w: PROJECT.evaluation_of(ELSEWHERE[w.model][0].paper).analysis_sequences,
         modules=lambda w: ",".join(sorted(ELSEWHERE[w.model][1])),
     shell:
-        "python -m respath.analysis --hf {input.folder:q} --tokens {input.tokens:q} --context {params.context}"
+        "python -m respath.analysis --hf {params.folder:q} --tokens {resources.tokens:q} --context {params.context}"
         " --sequences {params.sequences} --modules {params.modules} --out {output.analysis:q}"
         " --arrays {output.arrays:q} > {log:q} 2>&1"

@@ -14,14 +14,13 @@ sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
 from respath import jobs
 from respath.analysis.catalogue import CATALOGUE
-from respath.comparison.results import imported
 from respath.config.claimed import claimed_analyses
 from respath.spec.document import identity
 from respath.config.project import Project
 from respath.spec.data import sample_id, tokenizer_id, tokens_id
 from respath.data.catalogue import source_ids
 from respath.errors import UserError, did_you_mean
-from respath.files import canonical_json, read_json
+from respath.files import canonical_json
 from respath.settings import Settings
 from snakemake import benchmark as snakemake_benchmark
 from snakemake.cli import parse_args as snakemake_arguments
@@ -177,20 +176,24 @@ def manifest_of(run):
     return f"results/tokens/{STORE_OF[RUNS[run].paper]}/manifest.json"
 
 
-def tokens_for_training(run):
-    """The same as an input of training, whose age means nothing; none for an imported run while there is no manifest.
+def until_made(outputs, inputs):
+    """What a costly job is made of, as long as an output is missing; nothing once all are there.
 
-    Snakemake runs a job for an input that has still to be made, however old it may be: it would train what was imported.
+    Data that are made again (identical, as a rule) must repeat no training and no evaluation. `ancient()` would say so, but
+    Snakemake (9.27) drops the jobs behind a job that runs when all files between them are ancient, even those whose own
+    outputs are missing. An edge that is not there hides nothing. Jobs get these paths as resources, which have no history.
     """
-    manifest, result = Path(manifest_of(run)), Path(f"results/runs/{run}/train.json")
-    if not manifest.exists() and result.exists() and imported(or_leave(read_json, result)):
-        return []
-    return ancient(str(manifest))
+    return [] if all(Path(output).exists() for output in outputs) else inputs
 
 
 def tokenizer_of(run):
     """Tokenizer that a run's tokens were made with."""
     return f"results/tokenizers/{TOKENIZER_OF[STORE_OF[RUNS[run].paper]]}/tokenizer.json"
+
+
+def items_of(run):
+    """Evaluation items of a run's paper."""
+    return f"results/eval_items/{RUNS[run].paper}/items.json"
 
 
 def common_length(run):
@@ -253,6 +256,17 @@ def analyses_for_claims(paper):
 def untrained_manifest(run):
     """Token manifest whose sequences an untrained run is looked at on."""
     return f"results/tokens/{STORE_OF[UNTRAINED[run][0].paper]}/manifest.json"
+
+
+def checkpoint_manifest(name):
+    """The same for a checkpoint from elsewhere."""
+    return f"results/tokens/{STORE_OF[ELSEWHERE[name][0].paper]}/manifest.json"
+
+
+def analysis_files(name, kind="analysis"):
+    """Both outputs of an analysis: numbers and arrays."""
+    arrays = "arrays" if kind == "analysis" else kind
+    return [f"results/analyses/{name}/{kind}.json", f"results/analyses/{name}/{arrays}.npz"]
 
 
 def results_of(artifact):
@@ -331,6 +345,25 @@ def summary():
     command = [sys.executable, "-m", "respath.cli", "diff", "--brief", "--scale", SCALE]
     done = subprocess.run(command, capture_output=True, text=True)
     return (done.stdout or done.stderr).rstrip()
+
+
+def requested():
+    """Files that this invocation was asked for; none where it was asked to stop before them (--until, --omit-from, --batch)."""
+    settings = workflow.dag_settings
+    if settings.until or settings.omit_from or settings.batch:
+        return []
+    rules = {rule.name: rule for rule in workflow.rules}
+    targets = settings.targets or [workflow.default_target]
+    return [file for name in targets for file in (map(str, rules[name].input) if name in rules else [name])]
+
+
+def refuse_missing():
+    """Whatever Snakemake says: an invocation whose files are not there has failed."""
+    if missing := [file for file in dict.fromkeys(requested()) if not Path(file).exists()]:
+        raise WorkflowError(
+            f"respath: asked for and not there: {', '.join(missing[:5])}{', ...' if missing[5:] else ''} ({len(missing)} in all); "
+            "run the same command again"
+        )
 
 
 def failure_hint(path):

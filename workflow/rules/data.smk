@@ -41,7 +41,7 @@ rule index_corpus:
 rule scan:
     "Read every n-th file of a large corpus and leave what may be sampled as sorted runs."
     input:
-        sources=lambda w: ancient(sources_of(w.sample)),
+        sources=lambda w: sources_of(w.sample),
     output:
         temp("results/samples/{sample}/scan/{part}-of-{parts}.json"),
     log:
@@ -66,8 +66,8 @@ rule scan:
 rule sample:
     "Seeded shuffle, held-out split and byte budget per domain."
     input:
-        sources=lambda w: ancient(sources_of(w.sample)),
-        scans=lambda w: ancient(scans_of(w.sample)),
+        sources=lambda w: sources_of(w.sample),
+        scans=lambda w: scans_of(w.sample),
     output:
         "results/samples/{sample}/sample.json",
     log:
@@ -83,6 +83,7 @@ rule sample:
     params:
         spec=lambda w: canonical_json(identity(SAMPLES[w.sample])),
         parts=lambda w: len(scans_of(w.sample)) or 1,
+        sources=lambda w: SOURCES[SAMPLES[w.sample].corpus.name],
     shell:
         "python -m respath.data.sample --spec {params.spec:q} --sources {input.sources:q}"
         " --parts {params.parts} --gpt2={resources.gpt2:q} --out {output:q} > {log:q} 2>&1"
@@ -91,7 +92,7 @@ rule sample:
 rule tokenizer:
     "The tokenizer: trained on the sample, or a published one with a pinned hash."
     input:
-        sample=lambda w: ancient(f"results/samples/{sample_id(TOKENIZERS[w.tokenizer].sample)}/sample.json"),
+        sample=lambda w: f"results/samples/{sample_id(TOKENIZERS[w.tokenizer].sample)}/sample.json",
     output:
         "results/tokenizers/{tokenizer}/tokenizer.json",
     log:
@@ -113,8 +114,8 @@ rule tokenizer:
 rule tokenize:
     "Encode one shard of one domain up to its token quota."
     input:
-        sample=lambda w: ancient(f"results/samples/{SAMPLE_OF[w.tokens]}/sample.json"),
-        tokenizer=lambda w: ancient(f"results/tokenizers/{TOKENIZER_OF[w.tokens]}/tokenizer.json"),
+        sample=lambda w: f"results/samples/{SAMPLE_OF[w.tokens]}/sample.json",
+        tokenizer=lambda w: f"results/tokenizers/{TOKENIZER_OF[w.tokens]}/tokenizer.json",
     output:
         json="results/tokens/{tokens}/{split}/{domain}.{shard}.json",
         bin="results/tokens/{tokens}/{split}/{domain}.{shard}.bin",
@@ -139,10 +140,10 @@ rule tokenize:
 rule manifest:
     "Counts and hashes of every shard: the only input of training."
     input:
-        shards=lambda w: ancient(shards_of(w.tokens)),
-        sample=lambda w: ancient(f"results/samples/{SAMPLE_OF[w.tokens]}/sample.json"),
-        tokenizer=lambda w: ancient(f"results/tokenizers/{TOKENIZER_OF[w.tokens]}/tokenizer.json"),
-        sources=lambda w: ancient(sources_of(SAMPLE_OF[w.tokens])),
+        shards=lambda w: shards_of(w.tokens),
+        sample=lambda w: f"results/samples/{SAMPLE_OF[w.tokens]}/sample.json",
+        tokenizer=lambda w: f"results/tokenizers/{TOKENIZER_OF[w.tokens]}/tokenizer.json",
+        sources=lambda w: sources_of(SAMPLE_OF[w.tokens]),
     output:
         "results/tokens/{tokens}/manifest.json",
     log:
@@ -162,8 +163,8 @@ rule manifest:
 rule overlap:
     "Evaluation items that share thirteen words in a row with the sample."
     input:
-        sample=ancient("results/samples/{sample}/sample.json"),
-        questions=ancient("results/eval_items/{paper}/items.json"),
+        sample="results/samples/{sample}/sample.json",
+        questions="results/eval_items/{paper}/items.json",
     output:
         "results/overlap/{sample}/{paper}.json",
     log:

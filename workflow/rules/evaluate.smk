@@ -25,8 +25,8 @@ rule eval_items:
 rule evaluate_loss:
     "Loss and bits per byte of one run on each domain's validation rows."
     input:
+        lambda w: until_made([f"results/evals/{w.run}/loss.json"], [manifest_of(w.run)]),
         train="results/runs/{run}/train.json",
-        tokens=lambda w: ancient(manifest_of(w.run)),
     output:
         "results/evals/{run}/loss.json",
     log:
@@ -40,12 +40,13 @@ rule evaluate_loss:
     resources:
         mem_mb=8000,
         runtime=240,
+        tokens=lambda w: manifest_of(w.run),
         checkpoints=CHECKPOINTS,
     params:
         sequences=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).loss_sequences,
         common=lambda w: common_length(w.run),
     shell:
-        "python -m respath.evaluation.loss --train {input.train:q} --tokens {input.tokens:q}"
+        "python -m respath.evaluation.loss --train {input.train:q} --tokens {resources.tokens:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --sequences {params.sequences} {params.common}"
         " --out {output:q} > {log:q} 2>&1"
 
@@ -53,9 +54,8 @@ rule evaluate_loss:
 rule evaluate_lm:
     "lm-eval of one run, zero-shot, with lm-eval's own task definitions."
     input:
+        lambda w: until_made([f"results/evals/{w.run}/lm.json"], [items_of(w.run), tokenizer_of(w.run)]),
         train="results/runs/{run}/train.json",
-        questions=lambda w: ancient(f"results/eval_items/{RUNS[w.run].paper}/items.json"),
-        tokenizer=lambda w: ancient(tokenizer_of(w.run)),
     output:
         "results/evals/{run}/lm.json",
     log:
@@ -69,10 +69,12 @@ rule evaluate_lm:
     resources:
         mem_mb=8000,
         runtime=480,
+        questions=lambda w: items_of(w.run),
+        tokenizer=lambda w: tokenizer_of(w.run),
         checkpoints=CHECKPOINTS,
     params:
         limit=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).limit or "none",
     shell:
         "python -m respath.evaluation.lm --train {input.train:q}"
-        " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --tokenizer {input.tokenizer:q}"
-        " --items {input.questions:q} --limit {params.limit} --out {output:q} > {log:q} 2>&1"
+        " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --tokenizer {resources.tokenizer:q}"
+        " --items {resources.questions:q} --limit {params.limit} --out {output:q} > {log:q} 2>&1"

@@ -4,7 +4,7 @@
 rule train:
     "Train one run; resumes from its own checkpoints."
     input:
-        tokens=lambda w: tokens_for_training(w.run),
+        lambda w: until_made([f"results/runs/{w.run}/train.json"], [manifest_of(w.run)]),
     output:
         "results/runs/{run}/train.json",
     log:
@@ -18,13 +18,14 @@ rule train:
     resources:
         mem_mb=8000,
         runtime=2880,
+        tokens=lambda w: manifest_of(w.run),
         runtime_options=RUNTIME,
         checkpoints=CHECKPOINTS,
     params:
         spec=lambda w: RUNS[w.run].text,
     # exec: a queue signals all processes of a job, and a shell that dies of it would leave the trainer without a parent.
     shell:
-        "exec python -m respath.training --spec {params.spec:q} --tokens {input.tokens:q}"
+        "exec python -m respath.training --spec {params.spec:q} --tokens {resources.tokens:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --runtime {resources.runtime_options:q}"
         " --out {output:q} > {log:q} 2>&1"
 
