@@ -128,16 +128,25 @@ class ToyCopy(ProjectCopy):
 
     def undisturbed(self, run: Run) -> str:
         """SHA-256 of the weights of the same run, trained in this process without any interruption."""
+        from respath.config.runtime import Runtime, Validation
         from respath.files import sha256_file
         from respath.training.loop import Job, train
-        from respath.training.runtime import Runtime
         from respath.training.stopping import StopRequest
 
         folder = self.path / "undisturbed" / run.id
         runtime = Runtime(**{**self.project.config.runtime.model_dump(), "processes": 1, "nodes": 1})
         out = folder / "train.json"
         train(
-            Job(run.spec, run.id, self.manifest, sha256_file(self.manifest), folder, out, runtime),
+            Job(
+                run.spec,
+                run.id,
+                self.manifest,
+                sha256_file(self.manifest),
+                folder,
+                out,
+                runtime,
+                Validation(),
+            ),
             StopRequest(),
         )
         return json.loads(out.read_text())["weights"]["sha256"]

@@ -47,7 +47,7 @@ def assert_like(run: Run, reference: Run) -> None:
     assert run.weights == reference.weights
     assert run.history == reference.history
     ours, theirs = run.result, reference.result
-    for key in ("status", "steps", "tokens", "loss", "curve", "weights"):
+    for key in ("status", "steps", "tokens", "loss", "curve", "validation", "weights"):
         assert ours[key] == theirs[key], key
 
 

@@ -13,7 +13,7 @@ import socket
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from respath.spec.data import Data
@@ -86,6 +86,7 @@ class Run:
     spec: RunSpec
     manifest: Path
     name: str = "tiny"
+    validation: dict = field(default_factory=dict)
 
     @property
     def checkpoints(self) -> Path:
@@ -117,7 +118,8 @@ class Run:
             "--out",
             str(self.out),
         ]
-        return ["--spec", spec_text(self.spec), *places, "--runtime", json.dumps(runtime)]
+        options = ["--runtime", json.dumps(runtime), "--validation", json.dumps(self.validation)]
+        return ["--spec", spec_text(self.spec), *places, *options]
 
     def here(self, **runtime) -> int:
         """Train in this process; returns the exit code."""

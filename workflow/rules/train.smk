@@ -20,6 +20,8 @@ rule train:
         runtime=2880,
         tokens=lambda w: manifest_of(w.run),
         runtime_options=RUNTIME,
+        # No parameter: what is measured on the way changes no weight, so a change trains nothing anew.
+        validation=lambda w: canonical_json(PROJECT.scale.papers[RUNS[w.run].paper].validation.model_dump()),
         checkpoints=CHECKPOINTS,
     params:
         spec=lambda w: RUNS[w.run].text,
@@ -27,7 +29,7 @@ rule train:
     shell:
         "exec python -m respath.training --spec {params.spec:q} --tokens {resources.tokens:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --runtime {resources.runtime_options:q}"
-        " --out {output:q} > {log:q} 2>&1"
+        " --validation {resources.validation:q} --out {output:q} > {log:q} 2>&1"
 
 
 rule clean_checkpoints:

@@ -55,3 +55,25 @@ class Runtime(Document):
         if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
             return value
         raise ValueError(f"{value!r} is neither auto nor a number of sequences, 1 or more")
+
+
+class Validation(Document):
+    """What a trainer measures on its way, on frozen validation rows. It changes no weight, so nothing here enters a run's id."""
+
+    points: int = Field(20, ge=0)
+    """Evenly spaced steps, the last one included, at which the rows are scored; 0: never."""
+    every: int | None = Field(None, ge=1)
+    """Score every so many steps instead, and at the end."""
+    share: float = Field(0.05, gt=0, le=1)
+    """Most of the training's FLOPs that scoring may cost: it bounds the rows, and where there are too few also the points."""
+    sequences: int = Field(128, ge=1)
+    """Rows per domain at most."""
+    keep_weights_at: tuple[int, ...] = ()
+    """Steps whose weights stay beside the final ones, to be measured."""
+
+    @field_validator("keep_weights_at")
+    @classmethod
+    def _steps(cls, steps: tuple[int, ...]) -> tuple[int, ...]:
+        if any(step < 1 for step in steps) or list(steps) != sorted(set(steps)):
+            raise ValueError("are steps, 1 or more, in rising order")
+        return steps

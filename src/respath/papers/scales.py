@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 
 from respath.analysis.catalogue import unknown_metric
 from respath.config.request import Overrides, RunRequest
+from respath.config.runtime import Validation
 from respath.papers.paper import DomainShare, sums_to_one
 from respath.settings import distinct_seeds
 from respath.spec.data import Tokenizer
@@ -106,6 +107,8 @@ class ScalePaper(Document):
     claims with one seed get no verdict. null: every run takes every seed."""
     first: tuple[str, ...] = ()
     """Tables and figures whose runs are trained before all others', the most important first (after ``paired``)."""
+    validation: Validation = Validation()
+    """What trainings measure on their way; nothing here enters a run's id."""
     notes: tuple[str, ...] = ()
     """Paragraphs of the paper's page and of diff.md at this scale: what its recipe hides, with placeholders for its numbers
     (``respath.comparison.notes``)."""

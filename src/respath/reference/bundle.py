@@ -120,6 +120,7 @@ def bundle(results: Results, run: Run, arrays: Collection[str] = ()) -> dict[str
     provenance = train.get("provenance") or {}
     kept |= {
         "curve": thinned(train["curve"]),
+        "validation": rounded(train.get("validation")),
         "weights": {"sha256": (train.get("weights") or {}).get("sha256")},
         "provenance": {key: provenance[key] for key in _PROVENANCE if key in provenance},
     }

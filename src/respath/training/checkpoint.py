@@ -31,7 +31,7 @@ _TENSOR_FILES = ("model", "optimizer", "history")
 class Snapshot:
     """The state of a training between two steps.
 
-    ``model`` and ``optimizer``: tensors by name; ``history``: one (steps, 3) float64 tensor; ``state``: JSON
+    ``model`` and ``optimizer``: tensors by name; ``history``: float64 tensors, ``rows`` (steps, 3) and ``validation`` (points, 1 + domains); ``state``: JSON
     values. Whatever training draws (dropout masks, batches) is a function of seed and step, so there is no
     RNG state.
     """

@@ -14,7 +14,7 @@ from respath.training.launch import launch, needs_launch
 from respath.training.lease import LEASE_HELD
 from respath.training.queue import minutes_left
 from respath.training.results import earlier_result
-from respath.training.runtime import read_runtime, read_spec, refuse_engine
+from respath.training.runtime import read_runtime, read_spec, read_validation, refuse_engine
 from respath.training.stopping import Stopped, StopRequest
 
 _DESCRIPTION = "Train one run: from its spec and the manifest of its tokens to final weights and train.json."
@@ -34,6 +34,7 @@ stopping and going on:
 in --checkpoints:
   step-00000123/          a checkpoint: safetensors, JSON, and DONE with the hash of each file, written last
   final/model.safetensors the final weights
+  weights/step-00000123.safetensors   weights that --validation keeps
   history.jsonl           step, loss, lr, grad_norm, tokens of every step
   train.log               what was said, over all sessions
   runtime.json            micro-batch and compilation, decided once for all sessions
@@ -55,6 +56,13 @@ in --checkpoints:
   nodes                   1; machines, as tasks of a Slurm job
   gpu_lease               a job takes free GPUs for itself, on a machine without batch system
   log_every               steps between lines
+
+--validation keys (what is measured on the way; no weight changes by it, nor the run's id):
+  points                  20; evenly spaced steps at which frozen validation rows are scored; 0: never
+  every                   score every so many steps instead
+  share                   0.05; most of the training's FLOPs that scoring may cost
+  sequences               128; rows per domain at most
+  keep_weights_at         steps whose weights stay, in weights/
 
 exit codes:
   {OK}   finished, or diverged (a result: status "diverged" in train.json), or already there
@@ -90,6 +98,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--run", metavar="ID", help="the run's name in results (default: the name of DIR)")
     made.add_argument("--runtime", metavar="JSON|@FILE", help="resources, see below")
+    made.add_argument("--validation", metavar="JSON|@FILE", help="what is measured on the way, see below")
     made.add_argument("--debug", action="store_true", help="show tracebacks")
     return made
 
@@ -99,6 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Parse, answer from an existing result if it stands, else train. Returns the exit code."""
     given = parser().parse_args(arguments)
     runtime = read_runtime(given.runtime)
+    validation = read_validation(given.validation)
     spec = read_spec(given.spec)
     refuse_engine(runtime, spec.recipe)
     # Before anything looks at CUDA; the processes that are launched use what this one holds.
@@ -122,7 +132,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     run = given.run or given.checkpoints.resolve().name
     try:
-        train(Job(spec, run, given.tokens, manifest_sha256, given.checkpoints, given.out, runtime), stop)
+        job = Job(spec, run, given.tokens, manifest_sha256, given.checkpoints, given.out, runtime, validation)
+        train(job, stop)
     except Stopped as stopped:
         for line in stopped.lines:
             print(line, file=sys.stderr)

@@ -17,6 +17,11 @@ def checkpoint_path(folder: Path, step: int) -> Path:
     return folder / f"step-{step:08d}"
 
 
+def kept_weights(folder: Path, step: int) -> Path:
+    """Weights after ``step`` steps that stay beside the final ones until they are measured."""
+    return folder / "weights" / f"step-{step:08d}.safetensors"
+
+
 def checkpoint_folders(folder: Path) -> dict[int, Path]:
     """Checkpoints by step, newest first, whole or not."""
     if not folder.is_dir():

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from respath.config.runtime import Runtime, Validation
 from respath.data.loader import Loader
 from respath.errors import UserError, explain_os_error
-from respath.files import write_json
+from respath.files import sha256_file, write_json
 from respath.model import build_model, parameter_roles
 from respath.spec.document import identity
 from respath.spec.run import RunSpec, run_hash
 from respath.training.checkpoint import CheckpointStore, Snapshot, save_tensors_atomically
 from respath.training.engine import TorchEngine
-from respath.training.folders import ELSEWHERE
+from respath.training.folders import ELSEWHERE, kept_weights
 from respath.training.history import History
 from respath.training.lease import Lease, LeaseHeld
 from respath.training.objective import (
@@ -34,8 +35,8 @@ from respath.training.planning import StoredPlan, device_name, make_plan, plan_f
 from respath.training.progress import Reporter
 from respath.training.provenance import processor, provenance
 from respath.training.results import DIVERGED, FINISHED, earlier_result, relative_path
-from respath.training.runtime import Runtime
 from respath.training.stopping import Stopped, StopRequest
+from respath.training.validation import Validator
 from respath.training.world import World, open_world
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Job:
     checkpoints: Path
     out: Path
     runtime: Runtime
+    validation: Validation
 
 
 def dropout_seed(seed: int, step: int, rank: int) -> int:
@@ -107,12 +109,13 @@ class Training:
         self.store = CheckpointStore(
             job.checkpoints, run_hash(spec), job.manifest_sha256, job.runtime.keep, reporter.say
         )
+        self.validator = Validator(job.validation, job.manifest, self.recipe, world)
         self.engine: TorchEngine | ZeroEngine | None = None
         self.step = 0
         self.sessions: list[dict[str, Any]] = []
         self.session_start = 0
         self.begun = time.monotonic()
-        self.save_seconds = 0.0
+        self.save_seconds = self.validation_seconds = 0.0
 
     # --- where to begin ---
 
@@ -144,6 +147,10 @@ class Training:
         self.history.restore([tuple(row) for row in snapshot.history["rows"].tolist()])
         self.step = self.session_start = snapshot.step
         self.sessions = snapshot.state["sessions"]
+        state = snapshot.state.get("validation", {})
+        self.validator.restore(
+            snapshot.history.get("validation"), state.get("rows_sha256"), self.reporter.say
+        )
         self.reporter.say(
             f"{self.job.run}: going on from the checkpoint at step {self.step} of {self.recipe.steps}"
         )
@@ -235,9 +242,11 @@ class Training:
             "environment": self.environment,
             "run": self.job.run,
             "loss": {"window": self.history.window, "mean": self.history.window_mean()},
+            "validation": {"rows_sha256": self.validator.sha256},
             **self.engine.state(),
         }
-        return Snapshot(self.step, self.parameters, optimizer, {"rows": rows}, state)
+        history = {"rows": rows, "validation": self.validator.tensor()}
+        return Snapshot(self.step, self.parameters, optimizer, history, state)
 
     def session(self) -> dict[str, Any]:
         """What this process did so far."""
@@ -245,6 +254,7 @@ class Training:
             "first_step": self.session_start + 1,
             "last_step": self.step,
             "seconds": round(time.monotonic() - self.begun, 3),
+            "validation_seconds": round(self.validation_seconds, 3),
             "torch": self.environment["torch"],
             "threads": self.environment["threads"],
             "processes": self.world.size,
@@ -282,6 +292,22 @@ class Training:
         self.reporter.step(self.step, loss, lr, self.recipe.tokens_per_step)
         return None
 
+    def measure(self) -> None:
+        """What is measured on the way: losses on validation rows, and weights that stay for others to measure."""
+        begun = time.monotonic()
+        if self.validator.due(self.step):
+            loss = self.validator.score(self.step, self.objective, self.model, self.plan_used.micro_batch)
+            self.reporter.record(f"validation loss at step {self.step}: {loss:.4f}")
+        if self.step in self.job.validation.keep_weights_at and self.world.leads:
+            path = kept_weights(self.job.checkpoints, self.step)
+            try:
+                save_tensors_atomically(path, self.parameters)
+            except OSError as error:
+                raise UserError(
+                    f"{explain_os_error(error, ELSEWHERE)} (weights at step {self.step})"
+                ) from None
+        self.validation_seconds += time.monotonic() - begun
+
     def checkpoint_due(self) -> bool:
         """Whether the interval in minutes or in steps is over."""
         runtime = self.job.runtime
@@ -301,6 +327,7 @@ class Training:
             begun = time.monotonic()
             if reason := self.advance():
                 return f"step {self.step + 1}: {reason}"
+            self.measure()
             if lease is not None and lease.lost:
                 raise LeaseHeld(
                     f"{self.job.checkpoints}: another trainer took this run over while this one slept; leaving"
@@ -360,10 +387,17 @@ class Training:
                 "tokens": tokens,
                 "loss": {"final": mean if math.isfinite(mean) else None, "window": self.history.window},
                 "curve": self.history.curve(),
+                "validation": self.validator.result(),
                 "weights": weights,
+                "kept_weights": [
+                    {"step": step, "path": relative_path(path, job.out), "sha256": sha256_file(path)}
+                    for step in job.validation.keep_weights_at
+                    if (path := kept_weights(job.checkpoints, step)).is_file()
+                ],
                 "manifest_sha256": job.manifest_sha256,
                 "cost": {
                     "seconds": round(seconds, 3),
+                    "validation_seconds": round(sum(s.get("validation_seconds", 0.0) for s in sessions), 3),
                     "tokens_per_second": round(tokens / max(seconds, 1e-9), 1),
                     "sessions": len(sessions),
                 },

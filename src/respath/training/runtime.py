@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 from respath.config.arguments import argument
-from respath.config.runtime import Runtime
+from respath.config.runtime import Runtime, Validation
 from respath.errors import UserError
 from respath.spec.recipe import Recipe
 from respath.spec.run import RunSpec
@@ -40,6 +40,11 @@ def refuse_engine(runtime: Runtime, recipe: Recipe) -> None:
         )
     if lines:
         raise UserError(lines)
+
+
+def read_validation(text: str | None) -> Validation:
+    """Parse ``--validation``. Raises UserError with one line per problem."""
+    return argument(Validation, text or "{}", "--validation")
 
 
 def read_spec(text: str) -> RunSpec:
