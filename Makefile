@@ -9,7 +9,7 @@ EXTRAS ?= test,report,deepspeed
 WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: help demo test test-all lint bench pdf clean
+.PHONY: help demo test test-all test-cpu test-pdf lint bench pdf clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -31,6 +31,12 @@ test: $(VENV)/.ready  ## unit, DAG and smoke tests (about 10 minutes on two core
 test-all: $(VENV)/.ready  ## the tests that take longer
 	$(PYTEST) -m slow
 
+test-cpu: $(VENV)/.ready  ## smoke trainings under two instruction sets and in two precisions (part of test-all)
+	$(PYTEST) -n 0 tests/smoke -k instruction_set
+
+test-pdf: $(VENV)/.ready  ## the tests of the PDF, with whatever TeX is here (part of test)
+	$(PYTEST) tests/unit/test_reporting_pdf.py
+
 lint: $(VENV)/.ready  ## ruff, snakefmt, snakemake --lint, generated files in step
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -42,7 +48,7 @@ lint: $(VENV)/.ready  ## ruff, snakefmt, snakemake --lint, generated files in st
 bench: $(VENV)/.ready  ## measure, and write docs/performance.md
 	$(BIN)/python -m benchmarks
 
-pdf: $(VENV)/.ready  ## one PDF per paper (needs latexmk or tectonic)
+pdf: $(VENV)/.ready  ## one PDF per paper (needs latexmk and lmodern, or tectonic)
 	$(BIN)/snakemake pdf --config scale=$(SCALE)
 
 clean:  ## remove everything generated (results, checkpoints, reports, .venv)

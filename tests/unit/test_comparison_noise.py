@@ -118,6 +118,14 @@ def test_the_notes_of_a_scale_carry_its_own_numbers():
     assert scale_notes(other, ReferenceResults(other), "resformer") == []
 
 
+def test_a_scale_says_where_its_coefficients_learn_more_slowly_than_in_the_paper(tmp_path):
+    project = Project(find_root(), {"scale": "smoke"})
+    (note,) = scale_notes(project, Results(project, tmp_path), "resformer")
+    assert "in 12 steps their rate would have to be 90.8 times" in note and "it is 10 times" in note
+    mini = Project(find_root(), {"scale": "mini"})
+    assert "move less" not in " ".join(scale_notes(mini, ReferenceResults(mini), "resformer"))
+
+
 def test_measured_numbers_of_a_note_are_read_from_the_results_and_nothing_stands_for_what_has_not_run(
     tmp_path,
 ):

@@ -32,7 +32,7 @@ def run_of(project, ref: str, scale: str = "paper", **request):
 @pytest.mark.parametrize(
     ("scale", "variant", "run"),
     [
-        ("smoke", "transformer", "resformer-82M-transformer-s1-cded3e20"),
+        ("smoke", "transformer", "resformer-82M-transformer-s1-823b662e"),
         ("mini", "plus", "resformer-82M-plus-s1-9e326b85"),
         ("paper", "transformer", "resformer-82M-transformer-s1-903cee2a"),
         ("paper", "plus", "resformer-82M-plus-s1-1fd84816"),
@@ -41,6 +41,17 @@ def run_of(project, ref: str, scale: str = "paper", **request):
 def test_ids_of_existing_runs_stay_as_they_are(project, scale, variant, run):
     # A field that is added with a default changes none of these; a deliberate change of a scale changes that scale's.
     assert run_of(project, f"resformer/82M/{variant}", scale).id == run
+
+
+def test_no_scale_asks_coefficients_for_more_than_ten_times_the_rate(project):
+    factors = {
+        (scale, paper): project.recipe_of(paper, {}, scale=scale).coefficient_lr_multiplier
+        for scale in project.scales
+        for paper in ("resformer", "depthbench")
+    }
+    assert all(1 <= factor <= 10 for factor in factors.values()), factors
+    # Where matching takes less, it is exact; smoke asks for more and gets the most.
+    assert factors["mini", "resformer"] == 2.00164 and factors["smoke", "resformer"] == 10
 
 
 def test_a_shape_of_two_suites_is_one_run(project):

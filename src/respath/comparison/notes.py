@@ -10,24 +10,26 @@ from respath.comparison.readings import Reading, read_run
 from respath.comparison.results import Results
 from respath.config.project import Project, Run
 from respath.errors import UserError, did_you_mean
-from respath.papers.scales import Measured
+from respath.papers.scales import MOST_COEFFICIENT_LR, Measured
 from respath.quantities.statistics import mean, standard_error
 from respath.spec.recipe import Recipe, summed_learning_rate
 
 
 def scale_notes(project: Project, results: Results, paper: str) -> list[str]:
-    """The notes of the chosen scale on a paper.
+    """The notes of the chosen scale on a paper, first where its coefficients learn more slowly than it asks for.
 
     Placeholders: for the default recipe steps, summed_lr, coefficient_summed_lr (with the coefficients' own factor), and the
     same with ``paper_`` before them at the paper's own scale; and the scale's ``measured`` numbers, read from the results.
     Raises UserError for any other.
     """
     _, changes = project.scale_of(paper)
+    ours, papers = project.recipe_of(paper, {}), project.recipe_of(paper, {}, scale="paper")
+    capped = _capped(ours, papers) if changes.recipe.coefficient_lr == "matched" else []
     if not changes.notes:
-        return []
+        return capped
     values = {
-        **_quantities("", project.recipe_of(paper, {})),
-        **_quantities("paper_", project.recipe_of(paper, {}, scale="paper")),
+        **_quantities("", ours),
+        **_quantities("paper_", papers),
         **{name: measured_text(project, results, paper, one) for name, one in changes.measured.items()},
     }
     for note in changes.notes:
@@ -36,7 +38,20 @@ def scale_notes(project: Project, results: Results, paper: str) -> list[str]:
                 raise UserError(
                     f"scales/{project.scale.id}.yaml: papers.{paper}.notes: {{{name}}} is no quantity{did_you_mean(name, values)}"
                 )
-    return [" ".join(note.format(**values).split()) for note in changes.notes]
+    return [*capped, *(" ".join(note.format(**values).split()) for note in changes.notes)]
+
+
+def _capped(ours: Recipe, papers: Recipe) -> list[str]:
+    """What a reader must know where matching the paper's summed rate would take more than the largest factor."""
+    summed, wanted = summed_learning_rate(ours), summed_learning_rate(papers)
+    if wanted / summed <= MOST_COEFFICIENT_LR:
+        return []
+    return [
+        f"Learned coefficients move less here than in the paper. Under Adam a scalar moves by no more than the sum of its "
+        f"learning rates, {wanted:.3g} in the paper. For the same sum in {ours.steps:,} steps their rate would have to be "
+        f"{wanted / summed:.3g} times that of the matrices, and such steps are unstable: it is {MOST_COEFFICIENT_LR:g} times, "
+        f"the most that any scale may ask for, and sums to {summed * MOST_COEFFICIENT_LR:.3g}."
+    ]
 
 
 def _quantities(prefix: str, recipe: Recipe) -> dict[str, str]:

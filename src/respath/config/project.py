@@ -17,7 +17,7 @@ from respath.documents import Collector, check, load_yaml
 from respath.errors import UserError, did_you_mean
 from respath.papers.figures import Figure, Figures, Panels
 from respath.papers.paper import AccountingDefaults, Corpora, Evaluation, Paper, Variant, Variants
-from respath.papers.scales import Scale, ScalePaper
+from respath.papers.scales import MOST_COEFFICIENT_LR, Scale, ScalePaper
 from respath.papers.tables import Column, Row, Table, Tables
 from respath.settings import Settings, UserConfig
 from respath.spec.data import Corpus, Data, Sample, tokens_id
@@ -884,8 +884,8 @@ def _cached_recipe(
     recipe = check(Recipe, fields, f"papers/{paper}", prefix=("recipe",))
     if small.coefficient_lr == "matched" and "coefficient_lr_multiplier" not in extra:
         full = _cached_recipe(project, paper, overrides, context, "paper")
-        ratio = summed_learning_rate(full) / summed_learning_rate(recipe)
-        recipe = recipe.model_copy(update={"coefficient_lr_multiplier": float(f"{ratio:.6g}")})
+        factor = min(summed_learning_rate(full) / summed_learning_rate(recipe), MOST_COEFFICIENT_LR)
+        recipe = recipe.model_copy(update={"coefficient_lr_multiplier": float(f"{factor:.6g}")})
     return recipe
 
 

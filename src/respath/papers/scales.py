@@ -14,6 +14,11 @@ from respath.settings import distinct_seeds
 from respath.spec.data import Tokenizer
 from respath.spec.document import Document
 
+#: The largest factor on the coefficients' learning rate. Under Adam a coefficient moves by about one rate per step: at ten times
+#: a peak rate of 6e-3 by 0.06, a small part of coefficients of about 1. Ninety times makes 0.5 a step, and rounding decides the
+#: run (docs/log.md).
+MOST_COEFFICIENT_LR = 10.0
+
 
 class ScaleRecipe(Document):
     """What a scale changes of a recipe; null keeps the paper's value."""
@@ -28,7 +33,8 @@ class ScaleRecipe(Document):
     """Paper contexts divided by this."""
     coefficient_lr: Literal["same", "matched"] = "same"
     """same: coefficients follow the schedule as they are. matched: their learning rate is raised so that its sum
-    over the shorter run equals the paper's, or coefficients could not move as far (decision coefficient-lr)."""
+    over the shorter run equals the paper's, or coefficients could not move as far (decision coefficient-lr); at most
+    ``MOST_COEFFICIENT_LR`` times, and where that falls short, page and diff.md say so."""
     precision: Literal["bf16", "fp32"] | None = None
 
 
