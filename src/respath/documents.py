@@ -145,6 +145,8 @@ def _words(node: yaml.Node, keys: tuple, seen: set[int]) -> Iterator[tuple[tuple
 Model = TypeVar("Model", bound=BaseModel)
 #: Where data is from: a file or an option, or a function that says so for the keys of a value.
 Place = str | Path | Callable[[Sequence[str | int]], str]
+#: A problem of a document: the keys that lead to it, and ``problem; remedy``.
+Finding = tuple[list[str | int], str]
 
 
 def load_yaml(path: str | Path, part: str | None = None) -> Any:
@@ -273,27 +275,20 @@ def where(path: str | Path, keys: Sequence[str | int]) -> str:
     return f"{path}:{line}" if line else str(path)
 
 
-def problems(
-    error: ValidationError, place: Place, model: type[BaseModel], prefix: Sequence[str | int] = ()
-) -> list[str]:
-    """A pydantic error as lines ``file:line: key: problem; remedy``."""
-    lines = []
+def _findings(error: ValidationError, model: type[BaseModel]) -> list[Finding]:
+    """A pydantic error as keys and ``problem; remedy``."""
+    found = []
     for item in error.errors(include_url=False):
-        location, siblings = _walk(model, item["loc"])
-        keys = [*prefix, *location]
-        at = place(keys) if callable(place) else where(place, keys)
-        key = ".".join(str(part) for part in keys) or "(document)"
+        keys, siblings = _walk(model, item["loc"])
         kind, got = item["type"], item.get("input")
         if kind == "extra_forbidden":
-            message = f"unknown key{did_you_mean(location[-1], siblings)}"
+            message = f"unknown key{did_you_mean(keys[-1], siblings)}"
         elif kind == "missing":
             message = "is missing"
-        elif kind in ("int_type", "float_type", "int_parsing", "float_parsing", "bool_type") and isinstance(
-            got, str
-        ):
+        elif kind == "bool_type" and isinstance(got, str):
+            message = f"expects true or false, got the text {got!r}"
+        elif kind in ("int_type", "float_type", "int_parsing", "float_parsing") and isinstance(got, str):
             message = f"expects a number, got the text {got!r}; write it without quotes"
-            if kind == "bool_type":
-                message = f"expects true or false, got the text {got!r}"
         elif kind in ("literal_error", "union_tag_invalid", "enum"):
             expected = item.get("ctx", {}).get("expected", item.get("ctx", {}).get("expected_tags", ""))
             names = re.findall(r"'([^']+)'", str(expected))
@@ -305,8 +300,25 @@ def problems(
             message = item["msg"][0].lower() + item["msg"][1:]
             if not isinstance(got, dict | list):
                 message += f", got {got!r}"
-        lines.append(f"{at}: {key}: {message}")
-    return lines
+        found.append((keys, message))
+    return found
+
+
+def findings(model: type[Model], data: Any) -> tuple[list[Finding], Model | None]:
+    """Parsed data as ``model``; or what is wrong with it, and None."""
+    try:
+        # Through JSON so that strict mode takes lists for tuples, but never text for numbers.
+        return [], model.model_validate_json(json.dumps(data))
+    except ValidationError as error:
+        return _findings(error, model), None
+    except (TypeError, ValueError) as error:
+        return [([], str(error))], None
+
+
+def line_at(place: Place, keys: Sequence[str | int], message: str) -> str:
+    """One problem as ``file:line: key: message``."""
+    at = place(keys) if callable(place) else where(place, keys)
+    return f"{at}: {'.'.join(str(part) for part in keys) or '(document)'}: {message}"
 
 
 def check(model: type[Model], data: Any, place: Place, prefix: Sequence[str | int] = ()) -> Model:
@@ -314,16 +326,42 @@ def check(model: type[Model], data: Any, place: Place, prefix: Sequence[str | in
 
     ``place``: the file that the data is from (or the option), or a function that says so for the keys of a value.
     """
-    if data is None and not prefix:
-        raise UserError(f"{place}: is empty; it needs {', '.join(_required(model))}")
+    if data is None and not prefix and (required := _required(model)):
+        raise UserError(f"{place}: is empty; it needs {', '.join(required)}")
+    found, document = findings(model, {} if data is None else data)
+    if document is None:
+        raise UserError([line_at(place, [*prefix, *keys], message) for keys, message in found])
+    return document
+
+
+def assembled(kind: type[Model], place: Place, prefix: Sequence[str | int] = (), /, **parts: Any) -> Model:
+    """A document made of checked parts, whose fit only it can judge. Raises UserError that names ``place``."""
     try:
-        # Through JSON so that strict mode takes lists for tuples, but never text for numbers.
-        return model.model_validate_json(json.dumps(data))
+        return kind(**parts)
     except ValidationError as error:
-        raise UserError(problems(error, place, model, prefix)) from None
-    except (TypeError, ValueError) as error:
-        at = place(prefix) if callable(place) else place
-        raise UserError(f"{at}: {'.'.join(map(str, prefix))}: {error}") from None
+        found = _findings(error, kind)
+        raise UserError([line_at(place, [*prefix, *keys], message) for keys, message in found]) from None
+
+
+def load(model: type[Model], path: str | Path) -> Model:
+    """A YAML file as ``model``. Raises UserError with one line per problem."""
+    return check(model, load_yaml(path), path)
+
+
+def load_list(model: type[Model], path: str | Path) -> tuple[Model, ...]:
+    """A YAML file that is a list of entries with distinct ids. Raises UserError with one line per problem."""
+    data = load_yaml(path)
+    if not isinstance(data, list):
+        raise UserError(f"{path}: is not a list; start each entry with `- id:`")
+    collect = Collector()
+    entries = [collect(check, model, entry, path, (index,)) for index, entry in enumerate(data)]
+    seen: set[str] = set()
+    for index, entry in enumerate(entries):
+        if entry is not None and entry.id in seen:
+            collect.lines.append(line_at(path, (index, "id"), f"{entry.id!r} is given twice; rename one"))
+        seen.add(entry.id if entry else "")
+    collect.finish()
+    return tuple(entries)
 
 
 def _required(model: type[BaseModel]) -> list[str]:

@@ -43,8 +43,8 @@ class UserConfig(Document):
 
     scale: str = "smoke"
     """How large: smoke, mini or paper (a file of scales/)."""
-    papers: tuple[str, ...] = ("resformer",)
-    """Which papers (folders of papers/)."""
+    papers: tuple[str, ...] | None = None
+    """Which papers (folders of papers/); null takes every paper that has tables."""
     seeds: tuple[int, ...] | None = None
     """Seeds of every run; null takes the scale's."""
     corpus: str | None = None
@@ -80,7 +80,7 @@ class UserConfig(Document):
     @field_validator("papers")
     @classmethod
     def _some_paper(cls, papers):
-        if not papers:
+        if papers is not None and not papers:
             raise ValueError("is empty; name at least one folder of papers/")
         return papers
 

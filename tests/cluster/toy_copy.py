@@ -51,12 +51,11 @@ class ToyCopy(ProjectCopy):
         for part in ("papers", "scales"):
             shutil.rmtree(folder / part)
             shutil.copytree(TOY / part, folder / part)
-        scale = folder / "scales/smoke.yaml"
-        content = yaml.safe_load(scale.read_text())
-        toy = content["papers"]["toy"]
+        scale = folder / "papers/toy/scales/smoke.yaml"
+        toy = yaml.safe_load(scale.read_text())
         toy["recipe"]["steps"] = STEPS
         toy["data"] |= {"corpus": "tiny", "train_tokens": 20_000, "validation_tokens": 600}
-        scale.write_text(yaml.safe_dump(content))
+        scale.write_text(yaml.safe_dump(toy))
         with (folder / "papers/toy/tables.yaml").open("a", encoding="utf-8") as stream:
             stream.write(TABLE)
         corpora = yaml.safe_load((folder / "papers/corpora.yaml").read_text())

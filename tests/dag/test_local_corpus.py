@@ -25,13 +25,10 @@ def test_a_local_corpus_becomes_a_token_store_and_nothing_is_done_twice(tmp_path
         path.write_bytes(zstandard.compress("".join(json.dumps(row) + "\n" for row in part).encode()))
     copy.edit("config.yaml", "corpus: null ", "corpus: slimpajama-local ")
     copy.edit("config.yaml", "locations: {}", f'locations: {{slimpajama-local: "{folder}"}}')
-    scale = copy.path / "scales/smoke.yaml"
-    text = scale.read_text()
-    before, after = text.split("  bov:", 1)
-    before = before.replace("train_tokens: 1_000_000", "train_tokens: 20_000").replace(
-        "shards: 1", "shards: 2"
-    )
-    scale.write_text(before.replace("validation_tokens: 10_000", "validation_tokens: 500") + "  bov:" + after)
+    scale = "papers/resformer/scales/smoke.yaml"
+    copy.edit(scale, "train_tokens: 1_000_000", "train_tokens: 20_000")
+    copy.edit(scale, "shards: 1", "shards: 2")
+    copy.edit(scale, "validation_tokens: 10_000", "validation_tokens: 500")
     project = Project(copy.path)
     data = project.data_of("resformer")
     assert data.sample.corpus.name == "slimpajama-local" and data.sample.shards == 2

@@ -11,11 +11,11 @@ import yaml
 
 from respath.comparison.claims import judge_claim
 from respath.comparison.readings import read_run
-from respath.config.claimed import claimed_analyses
 from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
 from respath.errors import UserError
-from respath.papers.claims import Claim, load_claims
+from respath.papers.claims import Claim
+from respath.papers.needs import claimed_analyses
 from respath.papers.tables import Column
 from tests.golden.synthetic_results import write_json
 from tests.golden.toy import ROOT, toy
@@ -168,7 +168,7 @@ def test_a_claim_with_a_wrong_analysis_is_refused_when_it_is_read(changes, said,
     entry = {key: value for key, value in entry.items() if value is not None}
     (folder / "papers" / "toy" / "claims.yaml").write_text(yaml.safe_dump([entry]))
     with pytest.raises(UserError, match=said):
-        load_claims(Project(folder, {"papers": ["toy"]}), "toy")
+        Project(folder, {"papers": ["toy"]})
 
 
 # --- what the workflow is told ----------------------------------------------------------------------------------------
@@ -205,6 +205,6 @@ def test_the_modules_that_claims_read_are_known_per_run():
     assert modules["82M", "learnable"] == {"coefficients"}
     assert {"gradients", "similarity", "pca", "removal", "importance"} <= modules["82M", "identity"]
     # Nothing else than what judging a claim would read.
-    metrics = [test.metric for entry in load_claims(project, "resformer") for test in entry.tests]
+    metrics = [test.metric for entry in project.folder("resformer").claims for test in entry.tests]
     named = {metric.split(".")[1] for metric in metrics if metric.startswith("analysis.")}
     assert set().union(*modules.values()) == named

@@ -8,10 +8,10 @@ import yaml
 
 from respath.comparison.claims import judge_claim, judge_exact_claim, judge_interval, signed
 from respath.comparison.results import Results
-from respath.config.project import Project, find_root
+from respath.config.project import Project
 from respath.errors import UserError
 from respath.files import read_json, write_json
-from respath.papers.claims import Claim, Expect, load_claims
+from respath.papers.claims import Claim, Expect
 from respath.quantities.statistics import Interval, t_interval
 from tests.golden.toy import run_id, toy, toy_loss, toy_project
 
@@ -220,14 +220,14 @@ def test_counts_round_to_printed_millions():
 
 def test_scale_free_claims_are_exact_at_every_scale_and_need_no_run(tmp_path):
     project, results = toy(tmp_path, "smoke", skip=set(toy_project().all_runs()))
-    verdicts = {c.id: judge_claim(project, results, "toy", c) for c in load_claims(project, "toy")}
+    verdicts = {c.id: judge_claim(project, results, "toy", c) for c in project.folder("toy").claims}
     assert verdicts["odd-cache"].verdict == "supported"
     assert verdicts["mix-beats-base"].verdict == "not judged at this scale"
 
 
 def test_a_scale_free_claim_without_accounts_is_not_run(tmp_path):
     project = toy_project()
-    cache = next(c for c in load_claims(project, "toy") if c.id == "odd-cache")
+    cache = next(c for c in project.folder("toy").claims if c.id == "odd-cache")
     judged = judge_claim(project, Results(project, tmp_path), "toy", cache)
     assert judged.verdict == "not run"
     assert "toy-smoke.json" in judged.reason
@@ -288,7 +288,7 @@ def broken_claims(tmp_path, change):
     ("change", "message"),
     [
         (lambda c: c[0].update(metric="los.mean"), "'los.mean' is not known"),
-        (lambda c: c[0].update(judged_at=["papr"]), r"'papr' is no scale \(did you mean 'paper'\?\)"),
+        (lambda c: c[0].update(judged_at=["papr"]), r"'papr' is not a scale \(did you mean 'paper'\?\)"),
         (lambda c: c[1].update(id=c[0]["id"]), "given twice"),
         (lambda c: c[0].update(expect={"direction": "lower"}), "do not go together"),
         (lambda c: c[0].pop("right"), "a difference needs `right`"),
@@ -297,16 +297,9 @@ def broken_claims(tmp_path, change):
     ],
 )
 def test_a_broken_claim_is_refused_with_file_and_remedy(tmp_path, change, message):
-    project = broken_claims(tmp_path, change)
     with pytest.raises(UserError, match=message) as caught:
-        load_claims(project, "toy")
+        broken_claims(tmp_path, change)
     assert "claims.yaml" in str(caught.value)
-
-
-def test_the_claims_of_every_paper_are_readable():
-    project = Project.find(find_root())
-    for paper in project.folders:
-        assert load_claims(project, paper)
 
 
 def test_signs_read_as_signs():

@@ -165,8 +165,8 @@ def test_the_notes_of_mini_tell_what_the_kept_runs_measured():
 
 def test_an_unknown_quantity_in_a_note_is_one_line(tmp_path):
     shutil.copytree(TOY, tmp_path / "project")
-    scale = tmp_path / "project" / "scales" / "smoke.yaml"
-    scale.write_text(scale.read_text().replace("  toy:\n", "  toy:\n    notes: ['{summed} steps']\n"))
+    scale = tmp_path / "project/papers/toy/scales/smoke.yaml"
+    scale.write_text(scale.read_text() + "notes: ['{summed} steps']\n")
     project = Project(tmp_path / "project", {"papers": ["toy"], "scale": "smoke"})
-    with pytest.raises(UserError, match=r"scales/smoke.yaml: papers.toy.notes: \{summed\} is no quantity"):
+    with pytest.raises(UserError, match=r"papers/toy/scales/smoke.yaml: notes: \{summed\} is no quantity"):
         scale_notes(project, Results(project, tmp_path), "toy")

@@ -7,7 +7,6 @@ import pytest
 from respath.config.metrics import unknown_run_metric
 from respath.config.project import Project
 from respath.errors import UserError
-from respath.papers.claims import load_claims
 from tests.golden.toy import ROOT as TOY
 
 DOMAINS, TASKS = ("Books", "ArXiv"), ("hellaswag", "wikitext")
@@ -63,7 +62,7 @@ def test_a_table_with_a_wrong_metric_is_refused_when_the_project_is_read(copied)
 def test_a_claim_with_a_wrong_metric_is_refused(copied, old, new, said):
     swap(copied / "papers/toy/claims.yaml", old, new)
     with pytest.raises(UserError) as raised:
-        load_claims(Project(copied), "toy")
+        Project(copied)
     assert len(raised.value.lines) == 1 and new in raised.value.lines[0] and said in raised.value.lines[0]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from respath.accounting import account
 from respath.config.project import Project, find_root
@@ -127,17 +126,6 @@ def test_the_names_of_the_plan_exist(project):
     sizes |= {f"500M-L{n}" for n in (17, 26, 34)} | {f"1.6B-L{n}" for n in (28, 40, 54)}
     assert set(project.folder("depthbench").paper.sizes) == sizes
     assert set(project.folder("bov").paper.sizes) == {"d12", "d24"}
-
-
-@pytest.mark.parametrize("paper", ["bov", "depthbench"])
-def test_every_arm_of_a_decision_names_a_variant(project, paper):
-    decisions = yaml.safe_load((ROOT / "papers" / paper / "decisions.yaml").read_text(encoding="utf-8"))
-    assert len({decision["id"] for decision in decisions}) == len(decisions)
-    for decision in decisions:
-        assert set(decision) == {"id", "question", "default", "default_arm", "evidence", "arms", "status"}
-        for arm in [decision["default_arm"], *decision["arms"]]:
-            name = arm if isinstance(arm, str) else arm["variant"]
-            assert name in project.folder(paper).variants, (decision["id"], arm)
 
 
 # --- shapes ----------------------------------------------------------------------------------------------------------

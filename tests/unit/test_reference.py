@@ -14,7 +14,6 @@ from respath.comparison.results import Results
 from respath.config.project import Project, find_root
 from respath.errors import UserError
 from respath.files import read_json, write_json
-from respath.papers.claims import load_claims
 from respath.reference.__main__ import main
 from respath.reference.bundle import LARGEST, POINTS, binned, collect, restored, thinned, unbinned
 from respath.reference.results import ReferenceResults
@@ -37,7 +36,7 @@ def test_tables_and_claims_read_the_same_from_bundles(tmp_path):
             made, read = (build_grid(project, source, artifact) for source in (results, reference))
             assert [c.per_seed for c in made.compared()] == [c.per_seed for c in read.compared()]
             assert [c.status for c in made.compared()] == [c.status for c in read.compared()]
-    for claim in load_claims(project, "toy"):
+    for claim in project.folder("toy").claims:
         if all(test.metric.startswith(("loss.", "lm.", "curve.")) for test in claim.tests):
             made, read = (judge_claim(project, source, "toy", claim) for source in (results, reference))
             assert (made.verdict, made.reason) == (read.verdict, read.reason)

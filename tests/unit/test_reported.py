@@ -293,92 +293,15 @@ def test_warmup_is_kept_with_both_printed_values():
 
 # --- decisions and claims --------------------------------------------------------------------------------------------
 
-DECISIONS = load_yaml(PAPER / "decisions.yaml")
 CLAIMS = load_yaml(PAPER / "claims.yaml")
 SCALES = {"smoke", "mini", "paper"}
-METRICS = ("loss.", "lm.", "account.", "curve.", "scaling.", "analysis.")
 SCALE_FREE = ("account.",)
-ENTRY_KEYS = {"metric", "left", "right", "expect", "printed", "printed_from"}
-EXPECTATIONS = (
-    {"direction", "min_effect"},
-    {"direction", "max_effect"},
-    {"direction", "than"},
-    {"equals", "tolerance"},
-    {"difference", "tolerance"},
-    {"equals", "exact"},
-    {"difference", "exact"},
-    {"rounds_to_million"},
-)
+ENTRY_KEYS = {"metric", "left", "right", "expect", "printed_from"}
 by_id = pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim["id"])
 
 
 def entries(claim):
     return claim.get("all_of") or [{key: claim[key] for key in ENTRY_KEYS & set(claim)}]
-
-
-def test_decision_ids_are_unique_and_there_are_enough():
-    ids = [decision["id"] for decision in DECISIONS]
-    assert len(ids) == len(set(ids)) >= 20
-
-
-@pytest.mark.parametrize("decision", DECISIONS, ids=lambda decision: decision["id"])
-def test_a_decision_has_question_default_evidence_and_status(decision):
-    assert set(decision) == {"id", "question", "default", "default_arm", "evidence", "arms", "status"}
-    assert decision["status"] in ("default taken", "open")
-    assert all(decision[key] for key in ("question", "default", "evidence"))
-    for arm in decision["arms"]:
-        assert isinstance(arm, str) or set(arm) <= {"size", "variant", "recipe", "data"}, arm
-
-
-def test_claim_ids_are_unique_and_there_are_enough():
-    ids = [claim["id"] for claim in CLAIMS]
-    assert len(ids) == len(set(ids)) >= 25
-
-
-@by_id
-def test_a_claim_is_complete_and_spelled_from_the_closed_sets(claim):
-    allowed = ENTRY_KEYS | {
-        "id",
-        "title",
-        "source",
-        "all_of",
-        "judged_at",
-        "needs_seeds",
-        "decisions",
-        "note",
-    }
-    assert set(claim) <= allowed
-    assert claim["title"] and set(claim["source"]) <= {"table", "figure", "section"} and claim["source"]
-    assert claim["judged_at"] and set(claim["judged_at"]) <= SCALES
-    assert ("all_of" in claim) != ("metric" in claim), "a claim is one comparison or a list of them"
-    for entry in entries(claim):
-        assert {"metric", "left", "expect"} <= set(entry) <= ENTRY_KEYS
-        assert entry["metric"].startswith(METRICS) and not entry["metric"].endswith(".")
-        for side in (entry["left"], entry.get("right")):
-            assert side is None or {"variant"} < set(side) <= {
-                "size",
-                "sizes",
-                "variant",
-                "context",
-                "recipe",
-            }
-        if entry["metric"].startswith("loss.") and entry["metric"] != "loss.mean":
-            assert entry["metric"].removeprefix("loss.") in DOMAINS
-
-
-@by_id
-def test_the_expectation_of_a_claim_is_one_of_the_documented_forms(claim):
-    for entry in entries(claim):
-        expect = entry["expect"]
-        assert set(expect) in EXPECTATIONS, expect
-        if "direction" in expect:
-            directions = ("none", "not_lower") if "max_effect" in expect else ("lower", "higher")
-            assert expect["direction"] in directions
-        needs_right = "difference" in expect or ("direction" in expect and "than" not in expect)
-        assert not needs_right or entry.get("right"), (
-            "a direction or difference needs something to compare with"
-        )
-        assert entry["left"] != entry.get("right")
 
 
 @by_id
@@ -390,46 +313,12 @@ def test_only_scale_free_claims_are_judged_at_smoke_and_without_seeds(claim):
         assert set(claim["judged_at"]) == SCALES
 
 
-def printed_cells():
-    for claim in CLAIMS:
-        for number, entry in enumerate(entries(claim)):
-            assert set(entry.get("printed", {})) == set(entry.get("printed_from", {})), claim["id"]
-            for side, value in entry.get("printed", {}).items():
-                yield pytest.param(entry, side, value, id=f"{claim['id']}-{number}-{side}")
-
-
-@pytest.mark.parametrize("entry, side, value", list(printed_cells()))
-def test_a_printed_value_is_the_reported_cell_it_points_to(entry, side, value):
-    pointer = entry["printed_from"][side]
-    reported = table(pointer["table"]) if "table" in pointer else figure(pointer["figure"])
-    assert reported.value(pointer["row"], pointer["column"]) == value
-    if side != "difference":
-        variant = entry[side]["variant"]
-        row = pointer["row"]
-        assert row == variant or row.endswith(f"-{variant}") or row == "resformer", (
-            "the cell is another model's"
-        )
-
-
 @by_id
-def test_the_papers_own_numbers_support_its_claim(claim):
-    known = {
-        "lower": lambda difference, expect: difference < -expect["min_effect"],
-        "higher": lambda difference, expect: difference > expect["min_effect"],
-        "not_lower": lambda difference, expect: difference > -expect["max_effect"],
-        "none": lambda difference, expect: abs(difference) < expect["max_effect"],
-    }
+def test_a_printed_value_is_of_the_model_that_is_compared(claim):
     for entry in entries(claim):
-        printed, expect = entry.get("printed", {}), entry["expect"]
-        if "direction" not in expect or "than" in expect or not printed:
-            continue
-        difference = printed["difference"] if "difference" in printed else printed["left"] - printed["right"]
-        assert known[expect["direction"]](difference, expect), entry
-
-
-def test_claims_name_decisions_that_exist():
-    named = {name for claim in CLAIMS for name in claim.get("decisions", [])}
-    assert named <= {decision["id"] for decision in DECISIONS}
+        for side in {"left", "right"} & set(entry.get("printed_from", {})):
+            variant, row = entry[side]["variant"], entry["printed_from"][side]
+            assert row == variant or row.endswith(f"-{variant}") or row == "resformer", "another model's cell"
 
 
 @pytest.mark.parametrize(

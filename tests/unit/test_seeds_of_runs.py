@@ -18,7 +18,8 @@ from tests.golden.synthetic_results import write_results
 from tests.golden.toy import ROOT as TOY
 from tests.golden.toy import toy_loss
 
-PAIRED = "  toy:\n    paired: [{size: S, variants: [mix, base]}]\n    first: [table3]\n"
+PAIRED = "paired: [{size: S, variants: [mix, base]}]\nfirst: [table3]\n"
+OF_TOY = "papers/toy/scales/smoke.yaml"
 
 
 @pytest.fixture
@@ -27,7 +28,9 @@ def paired_toy(tmp_path):
     folder = tmp_path / "project"
     shutil.copytree(TOY, folder)
     scale = folder / "scales" / "smoke.yaml"
-    scale.write_text(scale.read_text().replace("seeds: [1]", "seeds: [1, 2, 3]").replace("  toy:\n", PAIRED))
+    scale.write_text(scale.read_text().replace("seeds: [1]", "seeds: [1, 2, 3]"))
+    with (folder / OF_TOY).open("a") as stream:
+        stream.write(PAIRED)
     return folder
 
 
@@ -59,8 +62,8 @@ def test_seeds_that_the_user_names_go_for_every_run(paired_toy):
 
 
 def test_without_a_list_of_pairs_every_run_takes_every_seed(paired_toy):
-    scale = paired_toy / "scales" / "smoke.yaml"
-    scale.write_text(scale.read_text().replace("    paired: [{size: S, variants: [mix, base]}]\n", ""))
+    scale = paired_toy / OF_TOY
+    scale.write_text(scale.read_text().replace("paired: [{size: S, variants: [mix, base]}]\n", ""))
     assert seeds_of(open_toy(paired_toy), size="S", variant="odd") == [1, 2, 3]
 
 
@@ -77,14 +80,14 @@ def test_paired_runs_come_first_then_those_of_the_first_artifacts(paired_toy):
 
 
 def test_a_name_that_a_scale_misspells_is_one_line(paired_toy):
-    scale = paired_toy / "scales" / "smoke.yaml"
+    scale = paired_toy / OF_TOY
     text = scale.read_text()
     scale.write_text(text.replace("[mix, base]", "[mixx]").replace("first: [table3]", "first: [tabel3]"))
     with pytest.raises(UserError) as refused:
         open_toy(paired_toy)
     lines = refused.value.lines
-    assert any("papers.toy.paired" in line and "did you mean 'mix'" in line for line in lines)
-    assert any("papers.toy.first" in line and "did you mean 'table3'" in line for line in lines)
+    assert any(f"{OF_TOY}: paired" in line and "did you mean 'mix'" in line for line in lines)
+    assert any(f"{OF_TOY}: first" in line and "did you mean 'table3'" in line for line in lines)
 
 
 def test_a_table_tells_the_seeds_of_each_row_and_a_claim_with_one_seed_stays_open(paired_toy, tmp_path):

@@ -13,7 +13,9 @@ rule account:
         mem_mb=1000,
         runtime=10,
     params:
-        definition=lambda w: fingerprint(w.paper, "src/respath/accounting", "src/respath/config"),
+        definition=lambda w: fingerprint(
+            w.paper, "src/respath/accounting", "src/respath/config", "src/respath/papers"
+        ),
     shell:
         "python -m respath.accounting.stage --paper {wildcards.paper:q} --scale {wildcards.scale:q}"
         " --out {output:q} > {log:q} 2>&1"

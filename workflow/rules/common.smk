@@ -14,13 +14,13 @@ sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
 from respath import jobs
 from respath.analysis.catalogue import CATALOGUE
-from respath.config.claimed import claimed_analyses
 from respath.spec.document import identity
 from respath.config.project import Project
 from respath.spec.data import sample_id, tokenizer_id, tokens_id
 from respath.data.catalogue import source_ids
 from respath.errors import UserError, did_you_mean
 from respath.files import canonical_json
+from respath.papers.needs import claimed_analyses
 from respath.settings import Settings
 from snakemake import benchmark as snakemake_benchmark
 from snakemake.cli import parse_args as snakemake_arguments
@@ -161,7 +161,10 @@ def fingerprint(paper, *folders, scales=("paper", SCALE)):
 
     A parameter, not inputs: an edit renders again, and a dry run still shows what a table is made of.
     """
-    files = [*definition_files(paper), *(f"scales/{scale}.yaml" for scale in scales)]
+    files = [
+        *definition_files(paper),
+        *(f"{at}/{scale}.yaml" for at in ("scales", f"papers/{paper}/scales") for scale in scales),
+    ]
     files += sorted(str(path) for folder in folders for path in Path(folder).rglob("*") if path.is_file())
     digest = hashlib.sha256()
     for name in files:

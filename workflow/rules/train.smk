@@ -21,7 +21,7 @@ rule train:
         tokens=lambda w: manifest_of(w.run),
         runtime_options=RUNTIME,
         # No parameter: what is measured on the way changes no weight, so a change trains nothing anew.
-        validation=lambda w: canonical_json(PROJECT.scale.papers[RUNS[w.run].paper].validation.model_dump()),
+        validation=lambda w: canonical_json(PROJECT.paper(RUNS[w.run].paper).changes.validation.model_dump()),
         checkpoints=CHECKPOINTS,
     params:
         spec=lambda w: RUNS[w.run].text,

@@ -13,7 +13,7 @@ from respath.comparison.curves import critical_step, data_saving, early_loss, pa
 from respath.comparison.readings import Reading, missing, read_exact, read_run
 from respath.comparison.results import Results
 from respath.config.project import Project
-from respath.errors import UserError, did_you_mean
+from respath.errors import UserError
 from respath.papers.claims import EXACT, Claim, Expect, Side, Test
 from respath.quantities.statistics import CONFIDENCE, POWER, Interval, t_interval
 
@@ -98,7 +98,11 @@ def judge_exact_claim(expect: Expect, left: float, right: float | None) -> str:
 
 def judge_claim(project: Project, results: Results, paper: str, claim: Claim) -> Verdict:
     """The verdict on one claim from whatever results exist."""
-    tests = tuple(_judge_test(project, results, paper, claim, test) for test in claim.tests)
+    printed = project.folder(paper).printed
+    tests = tuple(
+        dataclasses.replace(_judge_test(project, results, paper, claim, test), printed=printed(test))
+        for test in claim.tests
+    )
     if project.scale.id not in claim.judged_at:
         return Verdict(claim, NOT_JUDGED, f"judged at {', '.join(claim.judged_at)}", tests)
     verdicts = [test.verdict for test in tests]
@@ -158,19 +162,13 @@ def _describe_test(test: Test) -> str:
 
 def _judge_test(project: Project, results: Results, paper: str, claim: Claim, test: Test) -> TestVerdict:
     text = _describe_test(test)
-    folder = project.folder(paper)
-    for side in (test.left, test.right):
-        if side is not None and side.variant not in folder.variants:
-            # A claim may be written before its variant: that is "not run", not a broken project.
-            reason = f"no variant {side.variant!r} yet{did_you_mean(side.variant, folder.variants)}"
-            return TestVerdict(text, NOT_RUN, reason, printed=test.printed)
     try:
         if test.metric.partition(".")[0] in EXACT:
             return _judge_exact(project, results, paper, test, text)
         return _judge_seeds(project, results, paper, claim, test, text)
     except UserError as error:
         # Likewise a size that the variant does not fit, or an analysis that does not exist.
-        return TestVerdict(text, NOT_RUN, error.lines[0], printed=test.printed)
+        return TestVerdict(text, NOT_RUN, error.lines[0])
 
 
 def _judge_exact(project: Project, results: Results, paper: str, test: Test, text: str) -> TestVerdict:
@@ -182,7 +180,7 @@ def _judge_exact(project: Project, results: Results, paper: str, test: Test, tex
         project.parse_ref(f"{paper}/{side.size}/{side.variant}")
         reading = read_exact(project, results, paper, side.request(), f"{EXACT[kind]}.{path}", "paper")
         if reading.state != "measured":
-            return TestVerdict(text, NOT_RUN, reading.reason, printed=test.printed)
+            return TestVerdict(text, NOT_RUN, reading.reason)
         values.append(reading.value)
     left, right = values[0], values[1] if test.right else None
     verdict = judge_exact_claim(test.expect, left, right)
@@ -192,7 +190,7 @@ def _judge_exact(project: Project, results: Results, paper: str, test: Test, tex
         found = f"the count is {left:,}"
     else:
         found = f"the value is {left:.12g}"
-    return TestVerdict(text, verdict, f"{found} (exact)", left, right, printed=test.printed)
+    return TestVerdict(text, verdict, f"{found} (exact)", left, right)
 
 
 def _judge_seeds(
@@ -216,7 +214,7 @@ def _judge_seeds(
         reason = (
             f"diverged: {diverged[0].reason}" if diverged else absent[0].reason if absent else "no values"
         )
-        return TestVerdict(text, INCONCLUSIVE if diverged else NOT_RUN, reason, printed=test.printed)
+        return TestVerdict(text, INCONCLUSIVE if diverged else NOT_RUN, reason)
     paired = test.right is not None and not test.expect.of_left_alone
     judged = [left - right if paired else left for left, right in values.values()]
     left_mean = math.fsum(left for left, _ in values.values()) / n
@@ -234,9 +232,7 @@ def _judge_seeds(
         if any(r.state == "diverged" for r in absent):
             why += "; some runs diverged"
         interval = t_interval(judged) if n >= 2 else None
-        return TestVerdict(
-            text, INCONCLUSIVE, why, left_mean, right_mean, seeds, interval, None, test.printed
-        )
+        return TestVerdict(text, INCONCLUSIVE, why, left_mean, right_mean, seeds, interval, None)
     interval, region = t_interval(judged), test.expect.region()
     verdict = judge_interval(interval, region)
     reason = (
@@ -247,7 +243,7 @@ def _judge_seeds(
         reason += f" ({'; '.join(dict.fromkeys(remarks))})"
     if verdict == INCONCLUSIVE:
         reason += f"; smallest effect that {n} seeds could have detected: {interval.detectable:.2g} (power {POWER:.0%})"
-    return TestVerdict(text, verdict, reason, left_mean, right_mean, seeds, interval, region, test.printed)
+    return TestVerdict(text, verdict, reason, left_mean, right_mean, seeds, interval, region)
 
 
 Reader = Callable[[int], tuple[Reading, Reading | None]]

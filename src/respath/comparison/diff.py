@@ -24,7 +24,6 @@ from respath.comparison.notes import scale_notes
 from respath.comparison.provenance import provenance_of, stale_runs
 from respath.comparison.results import Results
 from respath.config.project import Artifact, Project
-from respath.papers.claims import load_claims
 
 #: Cells shown one by one in Markdown; the others are counted (diff.json has them all).
 _SHOWN_PER_TABLE = 400
@@ -42,7 +41,7 @@ def compare(project: Project, results: Results, targets: Iterable[str] | None = 
         claims = (
             []
             if targets is not None
-            else [judge_claim(project, results, paper, claim) for claim in load_claims(project, paper)]
+            else [judge_claim(project, results, paper, claim) for claim in project.folder(paper).claims]
         )
         runs = {run.id: run for artifact in artifacts for run in project.trained_runs(artifact)}
         stale = stale_runs(results, runs.values())

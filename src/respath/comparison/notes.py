@@ -1,4 +1,4 @@
-"""What a scale's own recipe hides, told with its numbers: paragraphs of scales/<id>.yaml with their placeholders filled."""
+"""What a scale's own recipe hides, told with its numbers: paragraphs of papers/<id>/scales/<scale>.yaml with their placeholders filled."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def scale_notes(project: Project, results: Results, paper: str) -> list[str]:
         for _, name, _, _ in string.Formatter().parse(note):
             if name is not None and name not in values:
                 raise UserError(
-                    f"scales/{project.scale.id}.yaml: papers.{paper}.notes: {{{name}}} is no quantity{did_you_mean(name, values)}"
+                    f"papers/{paper}/scales/{project.scale.id}.yaml: notes: {{{name}}} is no quantity{did_you_mean(name, values)}"
                 )
     return [*capped, *(" ".join(note.format(**values).split()) for note in changes.notes)]
 

@@ -20,7 +20,7 @@ from respath import settings
 from respath.config.project import find_root
 from respath.errors import guard
 from respath.generated import add_check_option, write_or_check
-from respath.papers import figures, paper, scales, tables
+from respath.papers import claims, decisions, figures, paper, reported, scales, tables
 from respath.spec.document import Document
 
 SCHEMAS: dict[str, type[BaseModel]] = {
@@ -29,9 +29,13 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "variants": paper.Variants,
     "tables": tables.Tables,
     "figures": figures.Figures,
+    "reported": reported.Reported,
     "scale": scales.Scale,
+    "scale_of_paper": scales.ScalePaper,
     "corpora": paper.Corpora,
 }
+#: Files that are lists of entries.
+LISTS: dict[str, type[BaseModel]] = {"claims": claims.Claim, "decisions": decisions.Decision}
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
@@ -98,8 +102,11 @@ def _rows(model: type[BaseModel], prefix: str = "") -> list[str]:
 def generated(root: Path) -> dict[Path, str]:
     """Every generated file with its text."""
     files = {}
-    for name, model in SCHEMAS.items():
+    for name, model in (SCHEMAS | LISTS).items():
         body = _described(model.model_json_schema(), _documents())
+        if name in LISTS:
+            definitions = {**body.pop("$defs", {}), model.__name__: body}
+            body = {"$defs": definitions, "type": "array", "items": {"$ref": f"#/$defs/{model.__name__}"}}
         schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **body}
         files[root / f"workflow/schemas/{name}.schema.json"] = (
             json.dumps(schema, indent=2, sort_keys=True) + "\n"

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
-from respath.accounting import account
-from respath.analysis.catalogue import is_ratio, unknown_metric
-from respath.config.project import Project
 from respath.config.request import Overrides, RunRequest
-from respath.documents import Collector, check, load_yaml
-from respath.errors import UserError, did_you_mean
-from respath.files import dig
+from respath.papers.reported import PrintedCell
 from respath.spec.document import Document
 
 #: Metrics of a claim that come from the paper's own shapes, and the metric that a table calls them by.
@@ -25,7 +20,7 @@ EXACT = {
     "spec": "spec",
 }
 #: Metrics of trained runs: whole names, or a prefix with its dot.
-_TRAINED = (
+TRAINED = (
     "loss.",
     "lm.",
     "train.",
@@ -118,6 +113,26 @@ class Expect(Document):
         return centre - self.tolerance, centre + self.tolerance
 
 
+class PrintedFrom(Document):
+    """Where the paper prints what is compared: a file of ``reported/`` (by its name without ending), a column of it, and the row
+    of each side or of their difference."""
+
+    reported: str
+    column: str
+    left: str | None = None
+    right: str | None = None
+    difference: str | None = None
+
+    def places(self) -> dict[str, PrintedCell]:
+        """Side (or ``difference``) -> its cell."""
+        rows = {"left": self.left, "right": self.right, "difference": self.difference}
+        return {
+            side: PrintedCell(reported=self.reported, row=row, column=self.column)
+            for side, row in rows.items()
+            if row
+        }
+
+
 class Test(Document):
     """One comparison."""
 
@@ -127,8 +142,7 @@ class Test(Document):
     left: Side
     right: Side | None = None
     expect: Expect
-    printed: dict[str, Any] = {}
-    printed_from: dict[str, Any] = {}
+    printed_from: PrintedFrom | None = None
 
     @model_validator(mode="after")
     def _has_two_sides(self):
@@ -142,13 +156,13 @@ class Claim(Document):
 
     id: str
     title: str
-    source: dict[str, Any]
+    source: dict[Literal["table", "figure", "section"], int | str]
+    """Where the paper claims it."""
     metric: str | None = None
     left: Side | None = None
     right: Side | None = None
     expect: Expect | None = None
-    printed: dict[str, Any] = {}
-    printed_from: dict[str, Any] = {}
+    printed_from: PrintedFrom | None = None
     all_of: tuple[Test, ...] = ()
     judged_at: tuple[str, ...] = Field(min_length=1)
     needs_seeds: int = Field(ge=0)
@@ -177,66 +191,6 @@ class Claim(Document):
                 left=self.left,
                 right=self.right,
                 expect=self.expect,
-                printed=self.printed,
                 printed_from=self.printed_from,
             ),
         )
-
-
-def load_claims(project: Project, paper: str) -> tuple[Claim, ...]:
-    """The claims of a paper, in the file's order; none when it has no claims.yaml. Raises UserError, all problems at once."""
-    path = project.folder(paper).path / "claims.yaml"
-    if not path.exists():
-        return ()
-    data = load_yaml(path)
-    if not isinstance(data, list):
-        raise UserError(f"{path}: is not a list of claims; start each with `- id:`")
-    collect = Collector()
-    claims = [collect(check, Claim, entry, path, (index,)) for index, entry in enumerate(data)]
-    seen: set[str] = set()
-    for claim in filter(None, claims):
-        if claim.id in seen:
-            collect.lines.append(f"{path}: id: {claim.id!r} is given twice; rename one")
-        seen.add(claim.id)
-        for metric in {test.metric for test in claim.tests}:
-            if not metric.startswith((*_TRAINED, *(f"{prefix}." for prefix in EXACT))):
-                known = [*_TRAINED, *(f"{prefix}." for prefix in EXACT)]
-                collect.lines.append(
-                    f"{path}: {claim.id}.metric: {metric!r} is not known{did_you_mean(metric, known)}"
-                )
-        for test in claim.tests:
-            if not test.metric.startswith("analysis."):
-                continue
-            if problem := unknown_metric(test.metric, comparing=True):
-                collect.lines.append(f"{path}: {claim.id}.metric: {problem}")
-            elif is_ratio(test.metric) and test.right is None:
-                collect.lines.append(f"{path}: {claim.id}.right: is missing; {test.metric} compares two runs")
-        for metric, side in {test.metric: test.left for test in claim.tests}.items():
-            problem = project.unknown_metric(paper, metric) or _unknown_quantity(project, paper, metric, side)
-            if problem:
-                collect.lines.append(f"{path}: {claim.id}.metric: {problem}")
-        for scale in claim.judged_at:
-            if scale not in project.scales:
-                collect.lines.append(
-                    f"{path}: {claim.id}.judged_at: {scale!r} is no scale{did_you_mean(scale, project.scales)}"
-                )
-    collect.finish()
-    return tuple(claims)
-
-
-def _unknown_quantity(project: Project, paper: str, metric: str, side: Side) -> str:
-    """Why a quantity of the paper's own shapes does not exist; empty when it does, or when its model does not (yet)."""
-    kind, _, name = metric.partition(".")
-    if kind not in EXACT:
-        return ""
-    request = side.request(side.sizes[0] if side.sizes else None)
-    try:
-        if kind == "spec":
-            data = project.view_of(project.resolve(paper, request, seed=0, scale="paper"))
-        else:
-            data = account(project.model_of(paper, request.size, request.variant, "paper")).to_json()
-    except UserError:
-        return ""
-    path = f"{EXACT[kind]}.{name}".partition(".")[2]
-    _, unknown = dig(data, path)
-    return f"{metric!r} does not exist{unknown}" if unknown else ""

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from respath.analysis.catalogue import unknown_series
 from respath.config.request import RunRequest
 from respath.errors import did_you_mean
+from respath.papers.reported import PrintedCell
 from respath.papers.tables import target_names
 from respath.spec.document import Document
 
@@ -48,14 +49,6 @@ class Printed(Document):
     row: str = "{variant}"
     """Row of a point, from its variant, size and context; points with recipe overrides have no printed value."""
     column: str = "loss"
-
-
-class PrintedCell(Document):
-    """One printed number."""
-
-    reported: str
-    row: str
-    column: str
 
 
 class Panel(Document):

@@ -8,11 +8,12 @@ the print. Where the paper contradicts itself, or another version prints another
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from respath.documents import check, line_of, load_yaml
 from respath.errors import UserError, did_you_mean
@@ -57,6 +58,14 @@ class Cell(Document):
     note: str | None = None
 
 
+class PrintedCell(Document):
+    """Where a number is printed: a file of ``reported/`` (by its name without ending), a row and a column of it."""
+
+    reported: str
+    row: str
+    column: str
+
+
 class AlsoPrinted(Document):
     """Another value that the same paper, or another version of it, prints for a cell, and where."""
 
@@ -64,6 +73,22 @@ class AlsoPrinted(Document):
     column: str
     value: Value
     where: str
+
+
+class Total(Document):
+    """A mean or sum that the paper prints: ``of`` columns in each row, or of rows in each column (``within`` these alone)."""
+
+    of: tuple[str, ...] = Field(min_length=2)
+    mean: str | None = None
+    sum: str | float | None = None
+    """The column or row that holds it; a number where it is the same everywhere and not printed."""
+    within: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _one(self):
+        if (self.mean is None) == (self.sum is None):
+            raise ValueError("gives exactly one of `mean` and `sum`")
+        return self
 
 
 class Reported(Document):
@@ -77,6 +102,7 @@ class Reported(Document):
     cells: tuple[Cell, ...]
     notes: tuple[str, ...] = ()
     also_printed: tuple[AlsoPrinted, ...] = ()
+    totals: tuple[Total, ...] = ()
 
     def cell(self, row: str, column: str) -> Cell:
         """The cell; one without a value where the paper prints none there. UserError for an unknown name."""
@@ -169,3 +195,37 @@ def _inconsistencies(reported: Reported) -> Iterator[tuple[tuple[str | int, ...]
                 ("cells", index, "value"),
                 f"{cell.value} ({name}) has more than {decimals} decimals; correct it, or give the cell its own `decimals`",
             )
+    if not seen - {(row, column) for row in reported.rows for column in reported.columns}:
+        yield from _broken_totals(reported)
+
+
+def _broken_totals(reported: Reported) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Printed means and sums that are not those of the printed numbers, rounding aside."""
+    for index, total in enumerate(reported.totals):
+        in_rows = set(total.of) <= set(reported.columns)
+        names = [*total.of, *(name for name in (total.mean, total.sum) if isinstance(name, str))]
+        across, along = (reported.columns, reported.rows) if in_rows else (reported.rows, reported.columns)
+        unknown = [name for name in names if name not in across] + [n for n in total.within if n not in along]
+        if unknown:
+            yield ("totals", index), f"{unknown[0]!r} is no row or column{did_you_mean(unknown[0], across)}"
+            continue
+        holder = total.sum if total.mean is None else total.mean
+        for other in total.within or along:
+            places = {name: (other, name) if in_rows else (name, other) for name in names}
+            parts = [reported.value(*places[name]) for name in total.of]
+            printed = reported.value(*places[holder]) if isinstance(holder, str) else holder
+            if not all(isinstance(value, int | float) for value in (*parts, printed)):
+                continue
+            count = 1 if total.mean is None else len(parts)
+            slack = math.fsum(reported.half_unit(*places[name]) for name in total.of) / count
+            slack += reported.half_unit(*places[holder]) if isinstance(holder, str) else 0.0
+            found = math.fsum(parts) / count
+            if abs(found - printed) > slack + 1e-9:
+                what, at = (
+                    ("sum" if total.mean is None else "mean"),
+                    f" for {holder}" if isinstance(holder, str) else "",
+                )
+                yield (
+                    ("totals", index),
+                    f"the {what} of {', '.join(total.of)} in {other} is {found:.6g}, and {printed} is printed{at}; correct the number",
+                )

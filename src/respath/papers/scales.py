@@ -99,7 +99,7 @@ class Measured(Document):
 
 
 class ScalePaper(Document):
-    """How one paper shrinks at a scale."""
+    """papers/<id>/scales/<scale>.yaml: how the paper shrinks at a scale; it may be empty."""
 
     model: Overrides = {}
     sizes: dict[str, Overrides] = {}
@@ -133,6 +133,5 @@ class Scale(Document):
     """May measured cells (losses, accuracies) be set against the printed numbers?"""
     fits: bool = True
     """May figures tell numbers that are fitted through this scale's losses (savings at equal loss, exponentials)?"""
-    papers: dict[str, ScalePaper]
 
     _seeds = field_validator("seeds")(distinct_seeds)

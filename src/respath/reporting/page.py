@@ -28,10 +28,8 @@ from respath.comparison.options import add_options, open_project
 from respath.comparison.provenance import Provenance, provenance_of
 from respath.comparison.results import Results, imported
 from respath.config.project import Artifact, Project
-from respath.documents import load_yaml
 from respath.errors import OK, guard
 from respath.files import write_text
-from respath.papers.claims import load_claims
 from respath.reporting import figure as figures
 from respath.reporting.contamination import overlap_context
 from respath.reporting.footer import footer_lines
@@ -185,13 +183,11 @@ def _printed_text(printed: dict[str, Any]) -> str:
 
 def decision_context(project: Project, paper: str) -> list[dict[str, Any]]:
     """The paper's open questions with defaults and arms, as its decisions.yaml tells them."""
-    path = project.folder(paper).path / "decisions.yaml"
-    entries = load_yaml(path) if path.exists() else []
-    return [{**entry, "arms": [_arm(arm) for arm in entry.get("arms") or ()]} for entry in entries or ()]
-
-
-def _arm(arm: Any) -> str:
-    return ", ".join(f"{key} {value}" for key, value in arm.items()) if isinstance(arm, dict) else str(arm)
+    return [
+        decision.model_dump(exclude={"arms"})
+        | {"arms": [arm if isinstance(arm, str) else arm.text() for arm in decision.arms]}
+        for decision in project.folder(paper).decisions
+    ]
 
 
 def page(project: Project, results: Results, paper_id: str, folder: Path) -> str:
@@ -204,7 +200,7 @@ def page(project: Project, results: Results, paper_id: str, folder: Path) -> str
         else figure_context(project, results, artifact, folder)
         for artifact in project.artifacts(paper_id)
     ]
-    verdicts = [judge_claim(project, results, paper_id, claim) for claim in load_claims(project, paper_id)]
+    verdicts = [judge_claim(project, results, paper_id, claim) for claim in project.folder(paper_id).claims]
     claims = [claim_context(verdict) for verdict in verdicts]
     tally = {name: sum(verdict.verdict == name for verdict in verdicts) for name in VERDICTS}
     cells = dict.fromkeys(STATUSES, 0)

@@ -19,7 +19,6 @@ from respath.comparison.results import Results
 from respath.config.project import Project
 from respath.errors import OK, WRONG_USE, UserError, guard
 from respath.files import atomic_open, write_text
-from respath.papers.claims import load_claims
 from respath.papers.paper import Paper
 from respath.reporting.footer import footer_lines
 from respath.reporting.latex import environment
@@ -62,7 +61,7 @@ def document(project: Project, results: Results, paper_id: str, folder: Path) ->
             }
         )
     data = provenance_of(project, results, paper_id, [])
-    claims = [judge_claim(project, results, paper_id, claim) for claim in load_claims(project, paper_id)]
+    claims = [judge_claim(project, results, paper_id, claim) for claim in project.folder(paper_id).claims]
     return (
         environment(project)
         .get_template("paper.tex.j2")

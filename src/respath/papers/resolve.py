@@ -1,0 +1,552 @@
+"""From a request in a paper's terms to a run at a scale: model, recipe, data, and the id that they hash to."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from respath.config.request import Overrides, RunRequest
+from respath.documents import Place, assembled, findings, line_at
+from respath.errors import UserError, did_you_mean
+from respath.files import canonical_json
+from respath.papers.library import Artifact, Library, PaperFolder
+from respath.papers.paper import Evaluation
+from respath.papers.scales import MOST_COEFFICIENT_LR, Scale
+from respath.settings import UserConfig
+from respath.spec.data import Data, Sample
+from respath.spec.model import ModelSpec
+from respath.spec.recipe import Muon, Recipe, summed_learning_rate
+from respath.spec.run import RunSpec, run_hash, spec_text
+
+#: Text kept per token of quota: more than any tokenizer here needs, so that the token quota is what stops.
+BYTES_PER_TOKEN = 8
+
+#: What papers print of a backbone and a spec does not spell out.
+PRINTED = {
+    "llama": {"activation": "SwiGLU", "position_embedding": "RoPE"},
+    "gpt2": {"activation": "GELU", "position_embedding": "learned"},
+    "nanochat": {"activation": "ReLU squared", "position_embedding": "RoPE"},
+}
+
+#: The scale whose models are the papers' own.
+PAPER_SCALE = "paper"
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One training run at one scale, in the paper's terms and as a spec."""
+
+    id: str
+    spec: RunSpec
+    paper: str
+    size: str
+    variant: str
+    context: int
+    seed: int
+    scale: str
+
+    @property
+    def text(self) -> str:
+        """The spec as canonical JSON."""
+        return spec_text(self.spec)
+
+    @functools.cached_property
+    def view(self) -> dict[str, Any]:
+        """The spec with the quantities that papers print but specs derive (activation, tokens per step, ...)."""
+        recipe = self.spec.recipe
+        view = self.spec.model_dump(mode="json")
+        view["model"] |= PRINTED[self.spec.model.backbone]
+        view["recipe"] |= {
+            "tokens_per_step": recipe.tokens_per_step,
+            "summed_lr": (summed := summed_learning_rate(recipe)),
+            "coefficient_summed_lr": summed * recipe.coefficient_lr_multiplier,
+        }
+        view["data"] |= {"tokens": sum(self.spec.data.train_tokens.values())}
+        return view
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """What one place of a file says of a model; later layers win."""
+
+    file: str
+    keys: tuple[str, ...]
+    fields: Mapping[str, Any]
+
+
+def merged(*layers: RunRequest) -> RunRequest:
+    """One request of several; later ones win (table, then column, then row)."""
+    fields: dict[str, Any] = {"recipe": {}}
+    for layer in layers:
+        fields["recipe"] = {**fields["recipe"], **layer.recipe}
+        for key in ("size", "variant", "context"):
+            if getattr(layer, key) is not None:
+                fields[key] = getattr(layer, key)
+    return RunRequest(**fields)
+
+
+class PaperAtScale:
+    """One paper at one scale. Raises UserError naming the file and key to mend."""
+
+    def __init__(
+        self, library: Library, paper: str, scale: Scale, corpus: str | None, full: PaperAtScale | None
+    ):
+        self.folder: PaperFolder = library.folder(paper)
+        self.scale = scale
+        self.changes = self.folder.scales[scale.id]
+        #: The paper at its own scale.
+        self.full = full or self
+        self._library, self._corpus = library, corpus
+        self._models: dict[tuple[str, str], ModelSpec] = {}
+        self._recipes: dict[tuple, Recipe] = {}
+        self._kinds_of: dict[tuple[str, str], list[Any]] = {}
+        self._names: dict[tuple[str, str], tuple[str, str]] = {}
+        self._specs: dict[tuple, RunSpec] = {}
+        self._runs: dict[tuple, Run] = {}
+
+    @property
+    def _place(self) -> Place:
+        """Where parts of a spec meet that are right by themselves: the scale's file, or the paper's own."""
+        name = "paper" if self.full is self else f"scales/{self.scale.id}"
+        return self._library.place(f"papers/{self.folder.id}/{name}.yaml")
+
+    # --- model -----------------------------------------------------------------------------------------------------
+
+    def model(self, size: str, variant: str) -> ModelSpec:
+        """The model of a size and variant."""
+        if (size, variant) not in self._models:
+            if self.full is not self:
+                # What the paper's own shape refuses (8 blocks of 42 layers) is no model of a small scale either.
+                self.full.model(size, variant)
+            layers = self._layers(size, variant)
+            found, spec = _model(layers)
+            if spec is None:
+                raise UserError(
+                    [self._refusal(keys, message, layers, size, variant) for keys, message in found]
+                )
+            self._models[size, variant] = spec
+        return self._models[size, variant]
+
+    def _layers(self, size: str, variant: str) -> list[Layer]:
+        """Model fields as the paper and the scale write them; the later ones win."""
+        folder, changes = self.folder, self.changes
+        shape = folder.paper.sizes[size]
+        names = ("layers", "width", "heads", "ffn_width", "kv_group")
+        main, own, scale = (
+            f"papers/{folder.id}/{name}.yaml" for name in ("paper", "variants", f"scales/{self.scale.id}")
+        )
+        return [
+            Layer(main, ("model",), folder.paper.model),
+            Layer(main, ("sizes", size), {name: getattr(shape, name) for name in names}),
+            Layer(scale, ("model",), changes.model),
+            Layer(scale, ("sizes", size), changes.sizes.get(size, {})),
+            Layer(own, ("variants", variant, "model"), folder.variants[variant].model),
+            Layer(scale, ("variants", variant), changes.variants.get(variant, {})),
+        ]
+
+    def _refusal(self, keys: list, message: str, layers: list[Layer], size: str, variant: str) -> str:
+        """One problem, said where it comes from: at what the scale changes (the paper's own model was fine), else at the
+        first place that the problem comes with."""
+        problem = (keys, message)
+        changes = [layer for layer in layers if layer.file.endswith(f"scales/{self.scale.id}.yaml")]
+        cures = [
+            (layer, key)
+            for layer in changes
+            for key in layer.fields
+            if problem not in _model(_without(layers, layer, key))[0]
+        ]
+        if self.full is not self and cures:
+            layer, key = next((cure for cure in cures if _names(cure[1], *problem)), cures[0])
+            note = f" (size {size}, variant {variant})"
+        else:
+            upto = (n for n in range(1, len(layers)) if problem in _model(layers[:n])[0])
+            layer = layers[next(upto, len(layers) - 1) - 1]
+            key = next((name for name in layer.fields if _names(name, *problem)), None)
+            note = f" (size {size}, scale {self.scale.id})"
+        place = (*layer.keys, *(keys if not key or keys[:1] == [key] else [key]))
+        return line_at(self._library.place(layer.file), place, message + note)
+
+    def canonical(self, size: str, variant: str) -> tuple[str, str]:
+        """Size and variant that a run is named after: of those that come to the same model and recipe, the first declared."""
+        if (size, variant) not in self._names:
+            self._names[size, variant] = (self._first_size(size, variant), self._first_variant(size, variant))
+        return self._names[size, variant]
+
+    def _first_variant(self, size: str, variant: str) -> str:
+        variants = self.folder.variants
+        model, kinds = self.model(size, variant), self._kinds(size, variant)
+        for name, other in variants.items():
+            if name == variant:
+                break
+            # Models of different kinds differ: most variants need not be resolved to see it.
+            if other.recipe == variants[variant].recipe and kinds == self._kinds(size, name):
+                try:
+                    if self.model(size, name) == model:
+                        return name
+                except UserError:
+                    continue  # that variant does not fit this size
+        return variant
+
+    def _kinds(self, size: str, variant: str) -> list[Any]:
+        """Residual stream and value path of a variant, unchecked."""
+        if (size, variant) not in self._kinds_of:
+            fields = _merged_fields(self._layers(size, variant))
+            chosen = [
+                fields.get(part) or {"kind": usual}
+                for part, usual in (("stream", "pre_ln"), ("values", "own"))
+            ]
+            kinds = [part.get("kind") if isinstance(part, Mapping) else part for part in chosen]
+            self._kinds_of[size, variant] = kinds
+        return self._kinds_of[size, variant]
+
+    def _first_size(self, size: str, variant: str) -> str:
+        """Sizes of equal shape and recipe, which belong to two of the paper's suites, share runs."""
+        sizes = self.folder.paper.sizes
+        shape = sizes[size].model_dump(exclude={"inferred", "note"})
+        for name, other in sizes.items():
+            if name == size:
+                break
+            if other.model_dump(exclude={"inferred", "note"}) == shape and self.model(
+                name, variant
+            ) == self.model(size, variant):
+                return name
+        return size
+
+    # --- recipe ----------------------------------------------------------------------------------------------------
+
+    def recipe(
+        self,
+        overrides: Overrides,
+        context: int | None = None,
+        *,
+        size: str | None = None,
+        variant: str | None = None,
+    ) -> Recipe:
+        """The recipe. ``overrides`` and ``context`` are in the paper's terms (its learning rates, its steps).
+
+        ``size`` and ``variant`` say which model is trained; only where the paper fixes training FLOPs do steps depend on it.
+        """
+        asked = (canonical_json(overrides), context, size, variant)
+        if asked not in self._recipes:
+            self._recipes[asked] = self._recipe(overrides, context, size, variant)
+        return self._recipes[asked]
+
+    def _recipe(
+        self, overrides: Overrides, context: int | None, size: str | None, variant: str | None
+    ) -> Recipe:
+        base, small = self.folder.paper.recipe, self.changes.recipe
+        terms = base.model_dump() | overrides
+        extra = {key: value for key, value in overrides.items() if key not in type(base).model_fields}
+        if unknown := [key for key in extra if key not in Recipe.model_fields]:
+            raise UserError(
+                [f"recipe.{key}: unknown key{did_you_mean(key, Recipe.model_fields)}" for key in unknown]
+            )
+        steps = small.steps or terms["steps"]
+        warmup = math.ceil(terms["warmup_steps"] * steps / terms["steps"]) if terms["warmup_steps"] else 0
+        length = max(2, (context or terms["context"]) // small.context_divisor)
+        tokens = small.micro_batch_tokens or terms["micro_batch_tokens"]
+        batch_sequences = max(1, tokens // length) * (small.micro_batches or terms["micro_batches"])
+        if terms["target_flops"] and size and variant:
+            # Equal FLOPs: a small scale's steps are its baseline's. Warm-up stays as long as the baseline's.
+            cost = self._flops_per_token(size, variant, length)
+            if small.steps:
+                target = small.steps * self._flops_per_token(
+                    size, self.folder.paper.accounting.baseline, length
+                )
+            else:
+                target = terms["target_flops"] / (batch_sequences * length)
+            steps = max(1, round(target / cost))
+        same = (
+            "beta1",
+            "beta2",
+            "adam_eps",
+            "weight_decay",
+            "grad_clip",
+            "coefficient_weight_decay",
+            "norm_weight_decay",
+        )
+        fields: dict[str, Any] = {
+            "steps": steps,
+            "warmup_steps": min(warmup, steps - 1),
+            "start_lr": terms["start_lr"] * small.lr_factor,
+            "peak_lr": terms["peak_lr"] * small.lr_factor,
+            "final_lr": terms["peak_lr"] * small.lr_factor * terms["final_lr_ratio"],
+            **{key: terms[key] for key in same},
+            "batch_sequences": batch_sequences,
+            "context": length,
+            "precision": overrides.get("precision") or small.precision or terms["precision"],
+        }
+        if terms["optimizer"] != "adamw":
+            muon = terms["muon"]
+            groups = {
+                name: group | {"lr": float(f"{group['lr'] * small.lr_factor:.12g}")}
+                for name, group in terms["groups"].items()
+            }
+            fields |= {"optimizer": terms["optimizer"], "muon": muon, "groups": groups}
+            if muon and steps != terms["steps"] and small.steps:
+                # 400 steps of momentum warm-up would outlast a short run, and its momentum would jump.
+                paper_steps = muon.get("momentum_warmup_steps", Muon().momentum_warmup_steps)
+                fields["muon"] = muon | {
+                    "momentum_warmup_steps": math.ceil(paper_steps * steps / terms["steps"])
+                }
+        if terms["schedule"] != "cosine":
+            fields |= {"schedule": terms["schedule"], "warmdown_share": terms["warmdown_share"]}
+        # Products such as 6e-4 * 5 carry rounding dust into ids and tables; twelve digits are what anybody means.
+        fields = {
+            key: float(f"{value:.12g}") if isinstance(value, float) else value
+            for key, value in fields.items()
+        }
+        found, recipe = findings(Recipe, fields | extra)
+        if recipe is None:
+            raise UserError(
+                [f"{'.'.join(map(str, ['recipe', *keys]))}: {message}" for keys, message in found]
+            )
+        if small.coefficient_lr == "matched" and "coefficient_lr_multiplier" not in extra:
+            ratio = summed_learning_rate(self.full.recipe(overrides, context)) / summed_learning_rate(recipe)
+            factor = min(ratio, MOST_COEFFICIENT_LR)
+            recipe = recipe.model_copy(update={"coefficient_lr_multiplier": float(f"{factor:.6g}")})
+        return recipe
+
+    def _flops_per_token(self, size: str, variant: str, context: int) -> int:
+        """Training FLOPs per token as the paper counts them."""
+        from respath.spec.cost import training_flops_per_token
+
+        return training_flops_per_token(
+            self.model(size, variant), context, self.folder.paper.accounting.attention
+        )
+
+    # --- data and evaluation ---------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def data(self) -> Data:
+        """The token data."""
+        base, small = self.folder.paper.data, self.changes.data
+        corpus = self._library.corpora[self._corpus or small.corpus or base.corpus]
+        domains = small.domains or base.domains
+        if corpus.domain_field is None and len(domains) > 1:
+            if len(base.domains) > 1:
+                raise UserError(
+                    f"corpus {corpus.name}: all its text is one domain, but {self.folder.id} mixes {len(base.domains)}; "
+                    "choose another corpus"
+                )
+            domains = base.domains
+        total = small.train_tokens or base.train_tokens
+        validation = small.validation_tokens or base.validation_tokens
+        quotas = {name: round(total * domain.share) for name, domain in domains.items()}
+        return assembled(
+            Data,
+            self._place,
+            ("data",),
+            sample=Sample(
+                corpus=corpus,
+                domains=tuple(sorted(quotas)),
+                train_bytes={name: tokens * BYTES_PER_TOKEN for name, tokens in quotas.items()},
+                validation_bytes=validation * BYTES_PER_TOKEN,
+                shards=small.shards or base.shards,
+            ),
+            tokenizer=small.tokenizer or base.tokenizer,
+            train_tokens=quotas,
+            validation_tokens=validation,
+        )
+
+    @functools.cached_property
+    def evaluation(self) -> Evaluation:
+        """What runs are measured on."""
+        changes = self.changes.evaluation.model_dump(exclude_none=True)
+        return self.folder.paper.evaluation.model_copy(update=changes)
+
+    def common_context(self, run: Run) -> int | None:
+        """Shorter length at which a run is scored too (``loss.common``), in this scale's tokens; None: at its own alone."""
+        common = self.evaluation.common_context
+        if common is None or common >= run.context:
+            return None
+        return max(2, common // self.changes.recipe.context_divisor)
+
+    # --- runs ------------------------------------------------------------------------------------------------------
+
+    def spec(self, request: RunRequest, seed: int) -> RunSpec:
+        """The spec of a request, without the name that makes it a run."""
+        return self.accept(request).model_copy(update={"seed": seed})
+
+    def accept(self, request: RunRequest) -> RunSpec:
+        """The spec at seed 0. Raises UserError for a request that has no run."""
+        asked = _asked(request)
+        if asked not in self._specs:
+            self._specs[asked] = self._spec(request)
+        return self._specs[asked]
+
+    def _spec(self, request: RunRequest) -> RunSpec:
+        for name, known in (("size", self.folder.paper.sizes), ("variant", self.folder.variants)):
+            asked = getattr(request, name)
+            if asked is None:
+                raise UserError(
+                    f"names no {name}; give `run: {{{name}: ...}}` in the row, the column or the table"
+                )
+            if asked not in known:
+                raise UserError(f"{self.folder.id} has no {name} {asked!r}{did_you_mean(asked, known)}")
+        variant = self.folder.variants[request.variant]
+        overrides = {**variant.recipe, **self.folder.paper.sizes[request.size].recipe, **request.recipe}
+        return assembled(
+            RunSpec,
+            self._place,
+            model=self.model(request.size, request.variant),
+            recipe=self.recipe(overrides, request.context, size=request.size, variant=request.variant),
+            data=self.data,
+            seed=0,
+        )
+
+    def run(self, request: RunRequest, seed: int) -> Run:
+        """One run."""
+        asked = (*_asked(request), seed)
+        if asked not in self._runs:
+            spec = self.spec(request, seed)
+            usual = self.folder.paper.recipe.context
+            length = "" if request.context in (None, usual) else f"-T{request.context}"
+            size, variant = self.canonical(request.size, request.variant)
+            self._runs[asked] = Run(
+                id=f"{self.folder.id}-{size}-{variant}{length}-s{seed}-{run_hash(spec)}",
+                spec=spec,
+                paper=self.folder.id,
+                size=request.size,
+                variant=request.variant,
+                context=request.context or usual,
+                seed=seed,
+                scale=self.scale.id,
+            )
+        return self._runs[asked]
+
+    def launch(self, run: Run) -> dict[str, int]:
+        """How the paper's machine runs a step: GPUs, sequences per GPU, and their quotient."""
+        paper = self.folder.paper
+        tokens = self.changes.recipe.micro_batch_tokens or paper.recipe.micro_batch_tokens
+        per_gpu = max(1, tokens // run.spec.recipe.context)
+        return {
+            "gpus": paper.hardware.gpus,
+            "per_gpu_sequences": per_gpu,
+            "micro_batches": run.spec.recipe.batch_sequences // per_gpu,
+        }
+
+
+def _asked(request: RunRequest) -> tuple:
+    """A request as a key."""
+    return (
+        request.size,
+        request.variant,
+        request.context,
+        canonical_json(request.recipe) if request.recipe else "",
+    )
+
+
+def _merged_fields(layers: list[Layer]) -> dict[str, Any]:
+    return {name: value for layer in layers for name, value in layer.fields.items()}
+
+
+def _model(layers: list[Layer]) -> tuple[list[tuple[list, str]], ModelSpec | None]:
+    """The spec that layers make, or what is wrong with it: key-value heads come from their group, a feed-forward from widths."""
+    fields = _merged_fields(layers)
+    group, heads = fields.pop("kv_group", 1), fields.get("heads")
+    if not isinstance(group, int) or group < 1 or (isinstance(heads, int) and heads % group):
+        return [(["kv_group"], f"{group!r} does not divide the {heads} heads")], None
+    if isinstance(heads, int):
+        fields.setdefault("kv_heads", heads // group)
+    if "ffn_multiple" in fields:
+        fields["ffn_width"] = fields.pop("ffn_multiple") * fields["width"]
+    return findings(ModelSpec, fields)
+
+
+def _without(layers: list[Layer], layer: Layer, key: str) -> list[Layer]:
+    fields = {name: value for name, value in layer.fields.items() if name != key}
+    return [dataclasses.replace(layer, fields=fields) if one is layer else one for one in layers]
+
+
+def _names(key: str, keys: list, message: str) -> bool:
+    """Is a problem about this key: at its place, or by its message?"""
+    return keys[:1] == [key] or re.search(rf"\b{re.escape(key)}\b", message) is not None
+
+
+class Resolver:
+    """The papers that a user chose, at one scale, with the user's seeds and corpus."""
+
+    def __init__(
+        self, library: Library, settings: UserConfig, place: Place = "config.yaml", scale: str | None = None
+    ):
+        self.library, self.settings = library, settings
+        #: Where a setting was given.
+        self.place = place
+        self.root = library.root
+        self.scale = library.scale(scale or settings.scale)
+        self.chosen = settings.papers or library.with_tables()
+        #: Seeds of every run, or of those that the scale pairs: the user's, else the scale's.
+        self.seeds = settings.seeds or self.scale.seeds
+        self._papers: dict[str, PaperAtScale] = {}
+        self._scales = {self.scale.id: self}
+        self._paired: dict[str, frozenset[str] | None] = {}
+
+    def at(self, scale: str) -> Resolver:
+        """The same at another scale."""
+        if scale not in self._scales:
+            other = Resolver(self.library, self.settings, self.place, scale)
+            other._scales = self._scales
+            self._scales[scale] = other
+        return self._scales[scale]
+
+    def paper(self, paper: str) -> PaperAtScale:
+        """A paper at this scale, chosen or not."""
+        if paper not in self._papers:
+            full = None
+            if self.scale.id != PAPER_SCALE and PAPER_SCALE in self.library.scales:
+                full = self.at(PAPER_SCALE).paper(paper)
+            self._papers[paper] = PaperAtScale(self.library, paper, self.scale, self.settings.corpus, full)
+        return self._papers[paper]
+
+    def folders(self) -> Iterator[PaperFolder]:
+        """The folders of the chosen papers."""
+        return map(self.library.folder, self.chosen)
+
+    def artifacts(self, paper: str | None = None) -> list[Artifact]:
+        """All tables and figures of the chosen papers, or of one, in the order of their files."""
+        return [
+            artifact
+            for folder in self.folders()
+            if paper in (None, folder.id)
+            for artifact in folder.artifacts()
+        ]
+
+    def artifact(self, target: str) -> Artifact:
+        """The artifact behind a target's name. Raises UserError with did-you-mean."""
+        known = {artifact.target: artifact for artifact in self.artifacts()}
+        if target not in known:
+            raise UserError(f"{target!r} is not a table or figure{did_you_mean(target, known)}")
+        return known[target]
+
+    def runs(self, paper: str, request: RunRequest) -> tuple[Run, ...]:
+        """The runs of a request, one per seed.
+
+        Where the scale lists ``paired`` runs, every other run has the scale's first seed alone; seeds that the user names
+        go for every run.
+        """
+        at = self.paper(paper)
+        run, paired = at.run(request, self.seeds[0]), self._paired_runs(paper)
+        if paired is not None and run.id not in paired:
+            return (run,)
+        return (run, *(at.run(request, seed) for seed in self.seeds[1:]))
+
+    def _paired_runs(self, paper: str) -> frozenset[str] | None:
+        """First-seed ids of the runs that take every seed; None when all do."""
+        if paper not in self._paired:
+            at = self.paper(paper)
+            sets = at.changes.paired
+            everything = sets is None or self.settings.seeds is not None
+            # Compared by id: a request that spells a default out is the same run.
+            self._paired[paper] = (
+                None
+                if everything
+                else frozenset(
+                    at.run(request, self.seeds[0]).id for one in sets for request in one.requests()
+                )
+            )
+        return self._paired[paper]
