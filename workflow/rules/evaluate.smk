@@ -51,6 +51,30 @@ rule evaluate_loss:
         " --out {output:q} > {log:q} 2>&1"
 
 
+rule ngrams:
+    "The floor under a run's losses: n-grams of the tokens that it trains on. Needs no trained run."
+    input:
+        lambda w: until_made([f"results/evals/{w.run}/ngrams.json"], [manifest_of(w.run)]),
+    output:
+        "results/evals/{run}/ngrams.json",
+    log:
+        "logs/ngrams/{run}.log",
+    benchmark:
+        "benchmarks/ngrams/{run}.jsonl"
+    conda:
+        "../../envs/evaluate.yaml"
+    resources:
+        mem_mb=4000,
+        runtime=60,
+        tokens=lambda w: manifest_of(w.run),
+    params:
+        spec=lambda w: RUNS[w.run].text,
+        sequences=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).loss_sequences,
+    shell:
+        "python -m respath.evaluation.ngrams --spec {params.spec:q} --tokens {resources.tokens:q}"
+        " --sequences {params.sequences} --out {output:q} > {log:q} 2>&1"
+
+
 rule evaluate_lm:
     "lm-eval of one run, zero-shot, with lm-eval's own task definitions."
     input:
