@@ -10,6 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from respath.errors import UserError
 from respath.evaluation import items, rows
@@ -101,6 +103,48 @@ def test_boolq_takes_the_label_of_superglue_and_the_answer_of_the_original():
 def test_a_malformed_row_is_reported_with_its_place_and_key(schema, row, message):
     good, bad = rows.convert(schema, [("file.jsonl:3", row)])
     assert not good and bad[0].startswith("file.jsonl:3: ") and message in bad[0]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("\ud800"),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(
+    ["ind", "activity_label", "ctx_a", "ctx_b", "ctx", "endings", "label", "sentence", "option1", "option2", "answer", "goal", "sol1",
+     "sol2", "question", "passage", "id", "query", "choices", "gold", "answerKey", "question_stem", "text", "page", "stem"]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", rows.SCHEMAS)
+def test_nothing_that_a_row_holds_ends_the_conversion(schema):
+    @settings(max_examples=150, deadline=None)
+    @given(st.lists(JSON | st.dictionaries(KEYS, JSON, max_size=8), max_size=3))
+    def holds(found):
+        good, bad = rows.convert(schema, [(f"line {n}", row) for n, row in enumerate(found)])
+        assert len(good) + len(bad) == len(found) and all(line.startswith("line ") for line in bad)
+        for row in good:
+            json.dumps(row, ensure_ascii=False).encode()
+
+    holds()
+
+
+def test_half_a_surrogate_pair_a_deep_line_and_a_broken_file_are_named(tmp_path):
+    _, (line,) = rows.convert("lambada", [("here:1", {"text": "a \ud800 b"})])
+    assert line.startswith("here:1: ") and "surrogates not allowed" in line
+    for name, content in {
+        "lambada_test.jsonl": b'{"text": ' + b"[" * 200_000,
+        "arc_easy.test.jsonl.gz": gzip.compress(b'{"a": 1}\n' * 50)[:25] + b"xxxxxxxxxxxx",
+        "wikitext.test.jsonl": b'{"page": "\xff"}',
+    }.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / name).write_bytes(content)
+        with pytest.raises(UserError) as error:
+            items.collect(
+                "resformer", items.Collection("local", folder, False, None, catalogue()), folder / "out.json"
+            )
+        assert len(error.value.lines) == 1 and str(folder / name) in error.value.lines[0]
 
 
 def test_wikitext_splits_at_titles_of_one_equals_sign_and_loses_no_line():

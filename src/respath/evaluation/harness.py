@@ -1,7 +1,9 @@
 """Our models as an lm-eval language model: what HFLM computes for a Transformers model, without Transformers.
 
 Scores follow lm-eval's own rules (``TemplateLM._encode_pair``; truncation from the left; rolling windows), so that on
-equal weights the numbers equal HFLM's. Importing this module imports lm-eval, which takes seconds.
+equal weights the numbers equal HFLM's, with two exceptions that HFLM answers with 0.0 or an error: a continuation whose last
+token began in the context is scored by that token, and an empty one is 0.0 by definition. Importing this module imports
+lm-eval, which takes seconds.
 """
 
 from __future__ import annotations
@@ -49,6 +51,12 @@ class Counts:
     truncated: int = 0
     #: Continuations longer than the context, scored in rolling windows (HFLM refuses them).
     windowed: int = 0
+    #: Requests where one token reaches from the context into the continuation: lm-eval's split scores the tokens after it.
+    spanning: int = 0
+    #: Of these, the ones without a token after it: that token is scored (HFLM scores nothing: 0.0, the best possible).
+    last_token: int = 0
+    #: Empty continuations, whose log-probability is 0.
+    empty: int = 0
     #: Tokens that forward passes read, without padding.
     tokens_read: int = 0
 
@@ -135,8 +143,28 @@ class RespathLM(TemplateLM):
 
     # --- likelihoods -----------------------------------------------------------------------------------------------
 
+    def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """Tokens before, never none, and tokens to score: none for an empty continuation, else at least one."""
+        if not continuation:
+            self.counts.empty += 1
+            return [self.prefix_token_id], []
+        # lm-eval's split: spaces at the context's end belong to what follows, and the context's length in tokens decides.
+        before = context.rstrip()
+        own, whole = self.tok_encode(before), self.tok_encode(context + continuation)
+        if not own and whole[:1] == [self.prefix_token_id]:
+            own = whole[:1]
+        scored = whole[len(own) :]
+        if whole[: len(own)] != own:
+            self.counts.spanning += 1
+        if not scored:
+            self.counts.last_token += 1
+            own, scored = whole[:-1], whole[-1:]
+        return own or [self.prefix_token_id], scored
+
     def pieces(self, context: list[int], continuation: list[int]) -> list[Piece]:
-        """One request as pieces: one, unless the continuation alone exceeds the context."""
+        """One request as pieces: one, unless the continuation is empty or alone exceeds the context."""
+        if not continuation:
+            return []
         if len(continuation) > self.context:
             self.counts.windowed += 1
             windows = get_rolling_token_windows(continuation, context[-1], self.context, context_len=1)
@@ -244,12 +272,13 @@ class RespathLM(TemplateLM):
         results = []
         for group in groups:
             own = [next(scores) for _ in group]
-            results.append((sum(value for value, _ in own), all(greedy for _, greedy in own)))
+            results.append((sum((value for value, _ in own), 0.0), all(greedy for _, greedy in own)))
         return results
 
     def loglikelihood(self, requests, disable_tqdm: bool = True) -> list[tuple[float, bool]]:
         """(log-probability of the continuation, whether greedy decoding would produce it) per (context, continuation)."""
-        return super().loglikelihood(requests, disable_tqdm=True)
+        pairs = [request.args for request in requests]
+        return self._loglikelihood_tokens([(pair, *self._encode_pair(*pair)) for pair in pairs])
 
     def _loglikelihood_tokens(self, requests, disable_tqdm: bool = True, **_) -> list[tuple[float, bool]]:
         """Requests as (texts, context ids, continuation ids); the context is never empty."""

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,7 @@ def _lines(path: Path) -> Iterator[tuple[str, Row]]:
                 if line.strip():
                     try:
                         yield f"{path}:{number}", json.loads(line)
-                    except ValueError as error:
+                    except (ValueError, RecursionError) as error:
                         raise UserError(f"{path}:{number}: not valid JSON ({error})") from None
         except (EOFError, gzip.BadGzipFile) as error:
             raise UserError(f"{path}: not a complete gzip file ({error}); copy it again") from None
@@ -80,6 +81,16 @@ def _with_labels(path: Path) -> Iterator[tuple[str, Row]]:
 
 
 def _read_local(path: Path, schema: str) -> Iterator[tuple[str, Row]]:
+    """Rows of one file. UserError names it where it breaks off or is something else."""
+    try:
+        yield from _rows_of(path, schema)
+    except (ValueError, zlib.error) as error:
+        raise UserError(
+            f"{path}: cannot be read ({' '.join(str(error).split())[:200]}); copy it again"
+        ) from None
+
+
+def _rows_of(path: Path, schema: str) -> Iterator[tuple[str, Row]]:
     if path.suffix == ".parquet":
         import pyarrow.parquet
 

@@ -7,6 +7,7 @@ tokenizer.json --items results/eval_items/resformer/items.json --limit 32 --out 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import json
 import logging
@@ -177,8 +178,8 @@ def evaluate_run(
 
     tasks = evaluate_tasks(make_lm, items, limit)
     if made:
-        found = made[0].counts
-        counts = {"requests": found.requests, "truncated": found.truncated, "windowed": found.windowed}
+        counts = dataclasses.asdict(made[0].counts)
+        del counts["tokens_read"]
         content["context"] = made[0].context
     return {
         **content,

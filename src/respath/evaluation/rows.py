@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -176,7 +177,10 @@ def convert(schema: str, rows: Iterable[tuple[str, Row]]) -> tuple[list[Row], li
     function, good, bad = SCHEMAS[schema], [], []
     for where, row in rows:
         try:
-            good.append(function(row))
-        except (ValueError, TypeError, AttributeError) as error:
-            bad.append(f"{where}: {error}")
+            converted = function(row)
+            # Half of a surrogate pair is no text: no file and no tokenizer takes it.
+            json.dumps(converted, ensure_ascii=False).encode()
+            good.append(converted)
+        except Exception as error:  # whatever a row holds, it is this row's fault and has its place
+            bad.append(f"{where}: {error or type(error).__name__}")
     return good, bad
