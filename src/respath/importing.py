@@ -21,12 +21,12 @@ from respath.config.project import Project, Run
 from respath.data.manifest import load_manifest
 from respath.documents import check
 from respath.errors import UserError, did_you_mean
-from respath.files import flattened, read_json, sha256_file, write_json
+from respath.files import flattened, read_json, sha256_file
 from respath.spec.document import identity
 from respath.spec.model import ModelSpec
 from respath.training.folders import checkpoint_folders
 from respath.training.lease import Lease
-from respath.training.results import FINISHED, relative_path
+from respath.training.results import FINISHED, relative_path, write_result
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -416,8 +416,7 @@ def import_run(
         else:
             out.unlink(missing_ok=True)
         digest = save_tensors_atomically(final, weights)
-        write_json(
-            out,
+        write_result(
             {
                 "schema": 1,
                 "kind": "train",
@@ -434,6 +433,8 @@ def import_run(
                 "cost": {},
                 "provenance": {"imported": {**origin, "dtypes": dtypes, "respath": __version__}},
             },
+            folder,
+            out,
         )
     parameters = sum(tensor.numel() for tensor in weights.values())
     return {**done, "status": "imported", "parameters": parameters, "dtypes": dtypes, "sha256": digest}

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from respath.errors import RETRY
+from respath.training.clean import main as clean_checkpoints
 from respath.training.lease import LEASE_HELD
 from respath.training.loop import Training
 from tests.unit.training_runs import Run, tiny_spec
@@ -322,6 +323,58 @@ def test_a_finished_run_is_not_trained_again(run, reference, tmp_path):
     assert child.wait() == 0
     assert child.said == f"tiny: already finished; {run.out}\n"
     assert run.out.stat().st_mtime_ns == before
+
+
+def test_a_lost_result_is_written_anew_from_the_run_s_own_folder(run, reference, tmp_path):
+    """Also without the tokens, and after its checkpoints were cleaned away."""
+    assert run.start(checkpoint_steps=10).wait() == 0
+    result, weights = run.out.read_bytes(), run.weights
+    assert (
+        clean_checkpoints(["--checkpoints", str(tmp_path / "checkpoints"), "--runs", str(tmp_path / "runs")])
+        == 0
+    )
+    shutil.rmtree(run.out.parent)
+    run.manifest = tmp_path / "gone.json"
+    child = run.start()
+    assert child.wait() == 0 and child.said == f"tiny: already finished; {run.out}\n"
+    assert run.out.read_bytes() == result and run.weights == weights
+
+
+def test_a_lost_result_whose_weights_are_damaged_is_trained_from_the_newest_checkpoint(run, reference):
+    assert run.start(checkpoint_steps=10).wait() == 0
+    run.out.unlink()
+    (run.checkpoints / "final" / "model.safetensors").write_bytes(b"damaged")
+    child = run.start()
+    assert child.wait() == 0
+    assert "are damaged; training from the newest checkpoint" in child.said
+    assert_like(run, reference)
+
+
+def test_a_run_on_other_tokens_is_refused_and_what_is_printed_trains_it_anew(run, reference, tmp_path):
+    other = run.manifest.parent / "other.json"
+    other.write_text(json.dumps(json.loads(run.manifest.read_text()) | {"note": "made again"}))
+    try:
+        assert run.start().wait() == 0
+        run.out.unlink()
+        right, run.manifest = run.manifest, other
+        child = run.start()
+        assert child.wait() == 2
+        assert (
+            f"put those tokens back, or delete {run.checkpoints} and {run.out.parent} and run" in child.said
+        )
+        # The first way out.
+        run.manifest = right
+        assert run.start().wait() == 0
+        assert_like(run, reference)
+        # The second one.
+        run.manifest = other
+        shutil.rmtree(run.checkpoints)
+        shutil.rmtree(run.out.parent)
+        child = run.start()
+        assert child.wait() == 0 and "finished 24 steps" in child.said
+        assert run.result["manifest_sha256"] != reference.result["manifest_sha256"]
+    finally:
+        other.unlink()
 
 
 def test_lost_final_weights_come_back_from_the_newest_checkpoint(run, reference):

@@ -182,6 +182,25 @@ def test_a_finished_shard_is_left_alone_and_a_cut_one_is_made_anew(store, tmp_pa
     assert (out.read_bytes(), out.with_suffix(".bin").read_bytes()) == (whole, binary)
 
 
+def test_a_lost_record_is_written_anew_without_encoding_and_a_changed_shard_is_encoded(
+    store, tmp_path, capsys
+):
+    out = tmp_path / f"{DOMAIN}.00.json"
+    arguments = store.arguments(out)
+    assert main(arguments) == 0
+    whole, binary, path = out.read_bytes(), out.with_suffix(".bin").read_bytes(), out.with_suffix(".bin")
+    before = path.stat().st_mtime_ns
+    for lost in (lambda: out.unlink(), lambda: out.write_text("")):
+        lost()
+        assert main(arguments) == 0
+        assert out.read_bytes() == whole and path.stat().st_mtime_ns == before
+    # Equal size, another byte.
+    path.write_bytes(bytes([binary[0] ^ 1]) + binary[1:])
+    out.unlink()
+    assert main(arguments) == 0
+    assert (out.read_bytes(), path.read_bytes()) == (whole, binary)
+
+
 KILLED = """
 import os, signal, sys
 from respath.data import sample, tokenize
@@ -215,7 +234,7 @@ def test_a_shard_killed_in_the_middle_is_absent_and_made_anew_with_the_same_byte
             out.with_suffix(suffix).read_bytes()
             == (store.tokens / "train" / f"{DOMAIN}.00{suffix}").read_bytes()
         )
-    assert sorted(p.suffix for p in out.parent.iterdir()) == [".bin", ".json"]
+    assert {p.name for p in out.parent.iterdir()} == {out.name, f"{DOMAIN}.00.kept", f"{DOMAIN}.00.bin"}
 
 
 def test_a_full_disk_is_one_line_that_names_the_file_and_leaves_nothing_half(

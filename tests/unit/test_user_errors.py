@@ -177,7 +177,7 @@ def test_a_training_result_without_status_or_weights_is_named(tmp_path, absent):
     }
     del record[absent]
     write_json(tmp_path / "train.json", record)
-    said = problems(earlier_result, tmp_path / "train.json", run.spec, "0")
+    said = problems(earlier_result, tmp_path / "train.json", tmp_path / "run", run.spec, "0")
     assert f"train.json: has no {absent}" in said and "delete it" in said
 
 

@@ -117,8 +117,8 @@ rule tokenize:
         sample=lambda w: f"results/samples/{SAMPLE_OF[w.tokens]}/sample.json",
         tokenizer=lambda w: f"results/tokenizers/{TOKENIZER_OF[w.tokens]}/tokenizer.json",
     output:
-        json="results/tokens/{tokens}/{split}/{domain}.{shard}.json",
-        bin="results/tokens/{tokens}/{split}/{domain}.{shard}.bin",
+        # The .bin beside it is not declared: Snakemake would delete it, and a whole one need not be made again.
+        "results/tokens/{tokens}/{split}/{domain}.{shard}.json",
     log:
         "logs/tokenize/{tokens}/{split}-{domain}-{shard}.log",
     benchmark:
@@ -134,7 +134,7 @@ rule tokenize:
     shell:
         "RAYON_NUM_THREADS={threads} python -m respath.data.tokenize --spec {params.spec:q} --sample {input.sample:q}"
         " --tokenizer {input.tokenizer:q} --split {wildcards.split} --domain {wildcards.domain:q}"
-        " --shard {params.shard} --out {output.json:q} > {log:q} 2>&1"
+        " --shard {params.shard} --out {output:q} > {log:q} 2>&1"
 
 
 rule manifest:

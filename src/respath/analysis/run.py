@@ -36,7 +36,7 @@ def analyse_trained(
         reason = record.get("reason") or "training diverged"
         more = {"reason": reason, "weights_sha256": None, "manifest_sha256": manifest_sha256}
         return document(record["run"], {}, None, **more), {}
-    refuse_other_manifest(record, train_json, manifest, manifest_sha256, "analyse")
+    refuse_other_manifest(record, train_json, checkpoints, manifest, manifest_sha256, "analyse")
     model, spec = load_trained(train_json, checkpoints, device)
     inputs = Inputs.read(manifest, context or spec.recipe.context, sequences)
     found = analyse_model(model, inputs, modules, device)

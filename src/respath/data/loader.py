@@ -98,6 +98,11 @@ def block_counts(weights: Mapping[str, float]) -> dict[str, int]:
     return counts
 
 
+def _again(shard: Path, manifest: Path) -> str:
+    """How a shard is made anew: its .json and the manifest stand for it, and equal bytes cost no run that is finished."""
+    return f"delete {shard.with_suffix('.json')} and {manifest} and run the same command again"
+
+
 class Rows:
     """The non-overlapping rows of ``context`` tokens in the shards of one domain and split; a shard's rest is left over."""
 
@@ -113,19 +118,13 @@ class Rows:
             try:
                 size = path.stat().st_size
             except FileNotFoundError:
-                raise UserError(
-                    f"{path}: missing; delete {manifest} and run the same command again"
-                ) from None
+                raise UserError(f"{path}: missing; {_again(path, manifest)}") from None
             if size != shard["tokens"] * dtype.itemsize:
                 raise UserError(
-                    f"{path}: {size} bytes, but {manifest} says {shard['tokens'] * dtype.itemsize}; delete both "
-                    "and run the same command again"
+                    f"{path}: {size} bytes, but {manifest} says {shard['tokens'] * dtype.itemsize}; {_again(path, manifest)}"
                 )
             if small and shard.get("sha256") and sha256_file(path) != shard["sha256"]:
-                raise UserError(
-                    f"{path}: its SHA-256 differs from {manifest}; delete its .json and {manifest.name} and run the same command "
-                    "again to make them anew"
-                )
+                raise UserError(f"{path}: its SHA-256 differs from {manifest}; {_again(path, manifest)}")
             if rows:
                 self.views.append(np.memmap(path, dtype=dtype, mode="r", shape=(rows, context)))
         self.starts = np.cumsum([0, *(len(view) for view in self.views)])

@@ -1,6 +1,7 @@
 """One shard of documents to one flat file of token ids, the end-of-document id after each document.
 
-The unit of work and of resuming is a shard: its ``.bin`` and ``.json`` are both whole or absent, the ``.json`` comes last.
+The unit of work and of resuming is a shard: its ``.bin`` and ``.json`` are both whole or absent, the ``.json`` comes last. A
+shard whose inputs are the same is not encoded again: a lost ``.json`` is written anew from its copy ``.kept``.
 """
 
 from __future__ import annotations
@@ -141,16 +142,17 @@ def tokenize_shard(
     inputs = content_hash(
         [FORMAT, sha256_file(source), tokenizer_sha, split, domain, shard, quota], digits=64
     )
-    binary = out.with_suffix(".bin")
-    if out.exists() and binary.exists():
-        old = read_json(out)
-        if (
-            old.get("inputs") == inputs
-            and binary.stat().st_size == old["tokens"] * np.dtype(old["dtype"]).itemsize
-        ):
+    # Snakemake deletes the declared .json before a job begins; its copy says what the .bin is.
+    binary, copy = out.with_suffix(".bin"), out.with_suffix(".kept")
+    if copy.exists() and binary.exists():
+        old = read_json(copy)
+        if old.get("inputs") == inputs and sha256_file(binary) == old["sha256"]:
             print(f"{out}: up to date", file=sys.stderr)
+            if not out.exists() or out.read_bytes() != copy.read_bytes():
+                write_json(out, old)
             return old
     out.unlink(missing_ok=True)
+    copy.unlink(missing_ok=True)
     for stale in out.parent.glob(f".{binary.name}.*.part"):
         stale.unlink(missing_ok=True)
     tokenizer = load(tokenizer_json)
@@ -191,6 +193,7 @@ def tokenize_shard(
         "sha256": hashing.digest.hexdigest(),
         "tokenizer_sha256": tokenizer_sha,
     }
+    write_json(copy, content)
     write_json(out, content)
     return content
 

@@ -106,7 +106,7 @@ def evaluate(
     if record["status"] == "diverged":
         return {**content, "status": "diverged", "domains": {}, "mean_loss": None, "mean_bits_per_byte": None,
                 "weights_sha256": None}  # fmt: skip
-    refuse_other_manifest(record, train_json, manifest, manifest_sha256, "evaluate")
+    refuse_other_manifest(record, train_json, checkpoints, manifest, manifest_sha256, "evaluate")
     model, _ = load_trained(train_json, checkpoints, device)
     common = {}
     if common_context is not None:

@@ -47,7 +47,10 @@ def verified_weights(train_json: str | Path, checkpoints: str | Path) -> Path:
     """Path of the final weights. UserError when they are missing or differ from what ``train_json`` records."""
     record = read_train(train_json)
     path = Path(checkpoints) / FINAL_WEIGHTS
-    remedy = f"delete {train_json} and train run {record.get('run')} again, or restore the checkpoint folder"
+    remedy = (
+        f"restore the checkpoint folder, or delete {train_json} and run the same command: the run goes on from its newest "
+        "checkpoint, or from step 0"
+    )
     if not path.is_file():
         raise UserError(f"{path}: the final weights of run {record.get('run')} are missing; {remedy}")
     recorded, found = (record.get("weights") or {}).get("sha256"), sha256_file(path)
@@ -86,12 +89,13 @@ def load_trained(
 
 
 def refuse_other_manifest(
-    record: dict, train_json: Path, manifest: Path, manifest_sha256: str, doing: str
+    record: dict, train_json: Path, checkpoints: Path, manifest: Path, manifest_sha256: str, doing: str
 ) -> None:
     """Raises UserError when a run was trained on another token store; ``doing``: what was to be done with this one."""
     trained_on = record.get("manifest_sha256")
     if trained_on and trained_on != manifest_sha256:
         raise UserError(
             f"{manifest}: SHA-256 {manifest_sha256[:12]}... is not the manifest {trained_on[:12]}... that {train_json} was "
-            f"trained on; {doing} with that one, or delete {train_json} and train again"
+            f"trained on; {doing} with that one, or delete {train_json.parent} and {checkpoints} and run the same command to train "
+            "on this one"
         )

@@ -229,8 +229,8 @@ class CheckpointStore:
         if content["spec"] != self.spec_hash or content["manifest"] != self.manifest_sha256:
             raise UserError(
                 f"{folder}: written by run {content['spec']} on the token manifest {content['manifest'][:12]}, but this is "
-                f"run {self.spec_hash} on the manifest {self.manifest_sha256[:12]}; give another --checkpoints folder, "
-                "or delete this one to train anew"
+                f"run {self.spec_hash} on the manifest {self.manifest_sha256[:12]}; put that manifest's tokens back, or delete "
+                f"{self.folder} and run the same command to train anew"
             )
         if content["format"] != FORMAT:
             return f"format {content['format']}, this code reads {FORMAT}"

@@ -10,6 +10,7 @@ from respath.errors import guard
 from respath.files import read_json
 from respath.training.folders import checkpoint_folders, remove_checkpoint
 from respath.training.lease import Lease, LeaseHeld
+from respath.training.results import KEPT, write_result
 
 
 def clean_run(folder: Path, result: Path) -> int:
@@ -24,6 +25,9 @@ def clean_run(folder: Path, result: Path) -> int:
         return 0
     freed = 0
     with Lease(folder, wait_minutes=0):
+        if not (folder / KEPT).exists():
+            # Of a run from before there were copies: without one and without checkpoints a lost result could not be made again.
+            write_result(record, folder, result)
         for checkpoint in checkpoint_folders(folder).values():
             freed += sum(file.stat().st_size for file in checkpoint.iterdir())
             remove_checkpoint(checkpoint)

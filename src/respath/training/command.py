@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from respath.errors import OK, RETRY, guard
+from respath.errors import OK, RETRY, UserError, guard
 from respath.files import sha256_file
 from respath.gpu_lease import lease_gpus
 from respath.startup import slow_imports
@@ -34,6 +34,7 @@ stopping and going on:
 in --checkpoints:
   step-00000123/          a checkpoint: safetensors, JSON, and DONE with the hash of each file, written last
   final/model.safetensors the final weights
+  final/train.json        a copy of the result, from which a lost --out is written anew
   weights/step-00000123.safetensors   weights that --validation keeps
   history.jsonl           step, loss, lr, grad_norm, tokens of every step
   train.log               what was said, over all sessions
@@ -111,6 +112,14 @@ def main(arguments: list[str] | None = None) -> int:
     validation = read_validation(given.validation)
     spec = read_spec(given.spec)
     refuse_engine(runtime, spec.recipe)
+    manifest_sha256 = sha256_file(given.tokens) if given.tokens.exists() else None
+    # Before GPUs and processes are asked for: what is done needs none.
+    result, why_not = earlier_result(given.out, given.checkpoints, spec, manifest_sha256)
+    if result is not None:
+        print(f"{result['run']}: already {result['status']}; {given.out}", file=sys.stderr)
+        return OK
+    if manifest_sha256 is None:
+        raise UserError(f"{given.tokens}: no such file; it is the manifest of the run's tokens")
     # Before anything looks at CUDA; the processes that are launched use what this one holds.
     if runtime.device != "cpu":
         lease_gpus(runtime.processes)
@@ -119,11 +128,6 @@ def main(arguments: list[str] | None = None) -> int:
     limits = [limit for limit in (runtime.time_limit_minutes, minutes_left()) if limit is not None]
     stop = StopRequest(min(limits, default=None))
     stop.listen()
-    manifest_sha256 = sha256_file(given.tokens)
-    result, why_not = earlier_result(given.out, spec, manifest_sha256)
-    if result is not None:
-        print(f"{result['run']}: already {result['status']}; {given.out}", file=sys.stderr)
-        return OK
     if why_not:
         print(f"{why_not}; training from the newest checkpoint, or from step 0", file=sys.stderr)
     # Slow imports (torch) only now, with the signal handlers in place.

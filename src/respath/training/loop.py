@@ -15,7 +15,7 @@ import torch
 from respath.config.runtime import Runtime, Validation
 from respath.data.loader import Loader
 from respath.errors import UserError, explain_os_error
-from respath.files import sha256_file, write_json
+from respath.files import sha256_file
 from respath.model import build_model, parameter_roles
 from respath.spec.document import identity
 from respath.spec.run import RunSpec, run_hash
@@ -34,7 +34,14 @@ from respath.training.optimizer import make_optimizer, set_schedule
 from respath.training.planning import StoredPlan, device_name, make_plan, plan_from
 from respath.training.progress import Reporter
 from respath.training.provenance import processor, provenance
-from respath.training.results import DIVERGED, FINISHED, earlier_result, relative_path
+from respath.training.results import (
+    DIVERGED,
+    FINISHED,
+    WEIGHTS,
+    earlier_result,
+    relative_path,
+    write_result,
+)
 from respath.training.stopping import Stopped, StopRequest
 from respath.training.validation import Validator
 from respath.training.world import World, open_world
@@ -361,7 +368,7 @@ class Training:
         self.history.flush()
         weights = None
         if reason is None:
-            path = job.checkpoints / "final" / "model.safetensors"
+            path = job.checkpoints / WEIGHTS
             try:
                 digest = save_tensors_atomically(path, self.parameters)
             except OSError as error:
@@ -374,8 +381,7 @@ class Training:
         seconds = sum(session["seconds"] for session in sessions)
         tokens = self.step * self.recipe.tokens_per_step
         mean = self.history.window_mean()
-        write_json(
-            job.out,
+        write_result(
             {
                 "schema": 1,
                 "kind": "train",
@@ -419,11 +425,13 @@ class Training:
                     "sessions": sessions,
                 },
             },
+            job.checkpoints,
+            job.out,
         )
 
 
 def _train(job: Job, world: World, lease: Lease | None, stop: StopRequest, reporter: Reporter) -> None:
-    result, _ = earlier_result(job.out, job.spec, job.manifest_sha256)
+    result, _ = earlier_result(job.out, job.checkpoints, job.spec, job.manifest_sha256)
     if result is not None:
         # The trainer that we waited for has done the work.
         reporter.say(f"{job.run}: already {result['status']}; {job.out}")
