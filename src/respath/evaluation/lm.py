@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
+import hashlib
 import json
 import logging
 import os
@@ -47,6 +47,22 @@ def read_items(path: Path) -> dict[str, Any]:
     if problems:
         raise UserError(problems)
     return items
+
+
+def keyed_sample(lines: list[str], task: str, limit: int | None) -> list[str]:
+    """``limit`` items in the order of the file (all when None): those with the smallest hashes of task and content.
+
+    A fixed sample: files are sorted by source or difficulty, so their first items are none. Smaller limits take parts of
+    larger ones, and the order of the file does not matter.
+    """
+
+    def key(place: int) -> tuple[bytes, int]:
+        return hashlib.blake2b(
+            lines[place].strip().encode(), key=task.encode()[:64], digest_size=16
+        ).digest(), place
+
+    chosen = sorted(range(len(lines)), key=key)[:limit]
+    return [lines[place] for place in sorted(chosen)]
 
 
 def override(name: str, entry: dict[str, Any], data: Path) -> str:
@@ -99,7 +115,7 @@ def _metrics(results: dict[str, Any], samples: list[dict[str, Any]]) -> dict[str
 def evaluate_tasks(
     make_lm: Callable[[], Any], items_path: Path, limit: int | None
 ) -> dict[str, dict[str, Any]]:
-    """Entry per task of ``items_path``: metrics on its first ``limit`` items (all when None), or why it was not run.
+    """Entry per task of ``items_path``: metrics on ``limit`` of its items (all when None), or why it was not run.
 
     ``make_lm`` builds the language model; it is called once lm-eval may be imported.
     """
@@ -115,11 +131,9 @@ def evaluate_tasks(
         work = Path(folder)
         stay_offline(work / "cache")
         for name, entry in ready.items():
-            # lm-eval's own limit is applied after the whole data set was read and converted; the first rows of the
-            # file are the same items.
             data = work / f"{name}.jsonl"
             with inside(items_path.parent, str(entry["file"])).open(encoding="utf-8") as stream:
-                write_text(data, "".join(itertools.islice(stream, limit)))
+                write_text(data, "".join(keyed_sample(list(stream), name, limit)))
             write_text(work / "tasks" / f"{name}.yaml", override(name, entry, data))
         try:
             from lm_eval.evaluator import evaluate
@@ -138,6 +152,7 @@ def evaluate_tasks(
             "source": entry["source"],
             "split": entry["split"],
             "items": len(results["samples"][name]),
+            "of_items": entry["items"],
             "items_sha256": entry["sha256"],
             "version": results["versions"][name],
             "metrics": _metrics(results["results"][name], results["samples"][name]),
@@ -218,7 +233,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--checkpoints", type=Path, required=True, help="checkpoint folder of this run")
     parser.add_argument("--tokenizer", type=Path, required=True, help="tokenizer.json")
     parser.add_argument("--items", type=Path, required=True, help="items.json of respath.evaluation.items")
-    parser.add_argument("--limit", type=_limit, required=True, help="first items per task, or none for all")
+    parser.add_argument(
+        "--limit", type=_limit, required=True, help="items per task, a fixed sample, or none for all"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")

@@ -122,7 +122,7 @@ class Evaluation(Document):
     tasks: tuple[str, ...] = ()
     """lm-eval tasks (zero-shot), in the paper's order."""
     limit: int | None = None
-    """Items per task; null takes all."""
+    """Items per task, a fixed sample of them; null takes all."""
     common_context: int | None = None
     """Length at which runs of longer training sequences are scored too (``loss.common``), in the paper's terms."""
     analysis_sequences: int = Field(143, ge=1)
