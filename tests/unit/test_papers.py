@@ -278,7 +278,7 @@ def test_small_scales_spend_equal_flops_too(project):
 
 def test_muon_without_its_settings_is_refused(project):
     with pytest.raises(UserError, match=r"recipe\.optimizer\.muon: is missing"):
-        run_of(project, "depthbench/400M-L24/pre-ln", recipe={"optimizer": "muon_adamw"})
+        run_of(project, "depthbench/400M-L24/pre-ln", recipe={"optimizer": {"kind": "muon_adamw"}})
 
 
 # --- data ------------------------------------------------------------------------------------------------------------

@@ -104,12 +104,10 @@ def test_an_empty_file_says_what_it_needs(copied):
 def test_a_number_that_is_none_is_refused(copied, number):
     path = copied / "papers/toy/paper.yaml"
     lines = path.read_text().splitlines()
-    at = next(i for i, line in enumerate(lines) if "weight_decay:" in line)
-    lines[at] = lines[at].split("weight_decay:")[0] + f"weight_decay: {number}"
+    at = next(i for i, line in enumerate(lines) if "peak_lr:" in line)
+    lines[at] = lines[at].split("peak_lr:")[0] + f"peak_lr: {number}"
     path.write_text("\n".join(lines))
-    assert "recipe.weight_decay: input should be a finite number" in problems(
-        Project, copied, {"papers": ["toy"]}
-    )
+    assert "recipe.peak_lr: input should be a finite number" in problems(Project, copied, {"papers": ["toy"]})
 
 
 @pytest.mark.parametrize(

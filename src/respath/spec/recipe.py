@@ -84,6 +84,10 @@ class AdamWSpec(Document):
     eps: float = Field(1e-8, gt=0)
     weight_decay: float = Field(0.1, ge=0)
 
+    def scaled(self, lr_factor: float, steps: int, of: int) -> AdamWSpec:
+        """The settings for a run of ``steps`` in the place of ``of``, whose rates are multiplied: none depends on them."""
+        return self
+
 
 class ParameterGroup(Document):
     """AdamW settings of one kind of parameters, where they are not all alike."""
@@ -131,6 +135,19 @@ class MuonAdamWSpec(Document):
             raise ValueError(f"groups {unknown} are not among {', '.join(GROUPS)}")
         return self
 
+    def scaled(self, lr_factor: float, steps: int, of: int) -> MuonAdamWSpec:
+        """The settings for a run of ``steps`` in the place of ``of``: rates of groups times ``lr_factor``.
+
+        The momentum's warm-up is as long a part of the run; it would outlast a short one, and the momentum would jump.
+        """
+        groups = {
+            name: group.model_copy(update={"lr": float(f"{group.lr * lr_factor:.12g}")})
+            for name, group in self.groups.items()
+        }
+        warmup = math.ceil(self.muon.momentum_warmup_steps * steps / of)
+        muon = self.muon.model_copy(update={"momentum_warmup_steps": warmup})
+        return self.model_copy(update={"groups": groups, "muon": muon})
+
     def momentum(self, recipe: Recipe, step: int) -> float:
         """mu of 0-based ``step``: up over its own warm-up, held, and down across the warm-down of the learning rate."""
         muon = self.muon
@@ -152,17 +169,16 @@ Optimizer = Annotated[AdamWSpec | MuonAdamWSpec, Field(discriminator="kind")]
 # --- recipe --------------------------------------------------------------------------------------------------------
 
 
-class Recipe(Document):
-    """How a model is trained (ResFormer Section 4.1, Tables 13 and 14; Bank of Values Table 8; DepthBench Section 2.3)."""
+class RecipeTerms(Document):
+    """What a run's recipe and a paper's page say in the same words."""
 
     optimizer: Optimizer = AdamWSpec(kind="adamw")
     schedule: Schedule = CosineSpec(kind="cosine")
     steps: int = Field(ge=1)
     warmup_steps: int = Field(ge=0)
     start_lr: float = Field(1e-7, ge=0)
-    """Learning rates: linear from ``start_lr`` to ``peak_lr`` over the warm-up, then as the schedule says to ``final_lr``."""
+    """Learning rates: linear from ``start_lr`` to ``peak_lr`` over the warm-up, then as the schedule says to the final one."""
     peak_lr: float = Field(gt=0)
-    final_lr: float = Field(ge=0)
     grad_clip: float | None = Field(1.0, gt=0)
     """Largest norm of the gradient; null does not clip."""
     coefficient_lr_multiplier: float = Field(1.0, gt=0)
@@ -172,12 +188,19 @@ class Recipe(Document):
     """Decay of the gains of norms (biases have none)."""
     lr_multipliers: dict[str, float] = {}
     """Further learning-rate factors by parameter name (a shell pattern such as ``layers.0.*``)."""
-    batch_sequences: int = Field(ge=1)
-    """Sequences per optimizer step, over all ranks and micro-batches; tokens per sequence."""
     context: int = Field(ge=2)
+    """Tokens per sequence."""
     precision: Precision = "bf16"
     """bf16 and fp16 keep fp32 master weights and compute coefficients in fp32; bf16_all computes these in bf16 too, as
     DeepSpeed's bf16 mode does; bf16_params has no master weights."""
+
+
+class Recipe(RecipeTerms):
+    """How a model is trained (ResFormer Section 4.1, Tables 13 and 14; Bank of Values Table 8; DepthBench Section 2.3)."""
+
+    final_lr: float = Field(ge=0)
+    batch_sequences: int = Field(ge=1)
+    """Sequences per optimizer step, over all ranks and micro-batches."""
 
     @model_validator(mode="before")
     @classmethod
