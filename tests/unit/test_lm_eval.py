@@ -17,11 +17,12 @@ from respath.errors import UserError
 from respath.evaluation import items as items_stage
 from respath.evaluation import lm
 from respath.evaluation.suites import catalogue
+from respath.evaluation.weights import NotFinite
 from respath.files import read_json, sha256_file, write_json
 from respath.model import build_model
 from respath.spec.model import ModelSpec
 from tests.unit.corpus import tiny_tokens
-from tests.unit.finished_run import finished_run
+from tests.unit.finished_run import finished_run, scale_weights
 from tests.unit.noise import with_noise
 from tests.unit.test_evaluation_items import shared_eval, write_lines
 
@@ -424,6 +425,21 @@ def test_a_diverged_run_marks_every_task(made_up_items, tmp_path):
     )
     assert content["status"] == "diverged"
     assert {entry["status"] for entry in content["tasks"].values()} == {"diverged"}
+
+
+def test_finite_weights_whose_scores_are_not_finite_are_a_diverged_run(made_up_items, tmp_path):
+    store = tiny_tokens(tmp_path / "tokens", vocab_size=300, validation_tokens=100)
+    train, manifest, checkpoints, _ = finished_run(tmp_path, *store, context=CONTEXT)
+    scale_weights(train, checkpoints, 1e20)
+    tokenizer_json = manifest.parent / read_json(manifest)["tokenizer"]["path"]
+    content = lm.evaluate_run(train, checkpoints, tokenizer_json, made_up_items, 2)
+    assert content["status"] == "diverged" and "not finite" in content["reason"]
+    assert {entry["status"] for entry in content["tasks"].values()} == {"diverged"}
+
+
+def test_a_metric_beyond_the_largest_number_is_not_finite():
+    with pytest.raises(NotFinite, match="perplexity"):
+        lm._metrics({"perplexity,none": math.inf, "acc,none": 0.5}, [])
 
 
 def test_a_missing_lm_eval_is_named_in_one_line(monkeypatch, made_up_items):

@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import math
 import os
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from typing import Any
 from respath.data.paths import inside
 from respath.errors import UserError, guard
 from respath.evaluation.suites import definitions_folder, lm_eval_version
-from respath.evaluation.weights import chosen_device, load_trained, read_train
+from respath.evaluation.weights import NotFinite, chosen_device, load_trained, read_train
 from respath.files import read_json, sha256_file, write_json, write_text
 from respath.startup import slow_imports
 
@@ -109,6 +110,8 @@ def _metrics(results: dict[str, Any], samples: list[dict[str, Any]]) -> dict[str
     for name in ("acc", "acc_norm"):
         if name in found and len(samples) > 1:
             found[f"{name}_stderr"] = float(mean_stderr([sample[name] for sample in samples]))
+    if odd := [name for name, value in found.items() if not math.isfinite(value)]:
+        raise NotFinite(f"{odd[0]} is not finite")
     return dict(sorted(found.items()))
 
 
@@ -145,7 +148,10 @@ def evaluate_tasks(
         logging.getLogger("lm_eval").setLevel(logging.ERROR)
         manager = TaskManager(include_path=str(work / "tasks"), include_defaults=False)
         # evaluate() rather than simple_evaluate(), which asks git, pip and the compilers for their versions.
-        results = evaluate(make_lm(), manager.load(list(ready)), bootstrap_iters=0, log_samples=True)
+        try:
+            results = evaluate(make_lm(), manager.load(list(ready)), bootstrap_iters=0, log_samples=True)
+        except OverflowError:
+            raise NotFinite("a perplexity is beyond the largest number") from None
     for name, entry in ready.items():
         outcome[name] = {
             "status": "done",
@@ -175,11 +181,7 @@ def evaluate_run(
         "lm_eval_version": lm_eval_version(),
     }
     if record["status"] == "diverged":
-        return {
-            **content,
-            "status": "diverged",
-            "tasks": {name: {"status": "diverged"} for name in known["tasks"]},
-        }
+        return {**content, **_diverged(record.get("reason"), known)}
     counts: dict[str, int] = {}
     made = []
 
@@ -191,7 +193,14 @@ def evaluate_run(
         made.append(RespathLM(model, encode, decode, eos_id, spec.recipe.context, device))
         return made[0]
 
-    tasks = evaluate_tasks(make_lm, items, limit)
+    try:
+        tasks = evaluate_tasks(make_lm, items, limit)
+    except NotFinite as error:
+        return {
+            **content,
+            **_diverged(str(error), known),
+            "weights_sha256": record["weights"]["sha256"],
+        }
     if made:
         counts = dataclasses.asdict(made[0].counts)
         del counts["tokens_read"]
@@ -202,6 +211,14 @@ def evaluate_run(
         "tasks": tasks,
         "counts": counts,
         "weights_sha256": record["weights"]["sha256"],
+    }
+
+
+def _diverged(reason: str | None, known: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "status": "diverged",
+        "reason": reason or "training diverged",
+        "tasks": {name: {"status": "diverged"} for name in known["tasks"]},
     }
 
 
