@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from respath.analysis.catalogue import unknown_series
 from respath.config.request import RunRequest
 from respath.errors import did_you_mean
+from respath.letters import Text
 from respath.papers.reported import PrintedCell
 from respath.papers.tables import target_names
 from respath.spec.document import Document
@@ -38,7 +39,7 @@ class Wanted:
 class Axis(Document):
     """An axis: label with its unit, and scale."""
 
-    label: str
+    label: Text
     scale: Literal["linear", "log"] = "linear"
 
 
@@ -54,7 +55,7 @@ class Printed(Document):
 class Panel(Document):
     """What all panels say."""
 
-    title: str
+    title: Text
     run: RunRequest = RunRequest()
     """Under the requests of lines and points, over the figure's."""
 
@@ -97,7 +98,7 @@ class SweepPoint(Document):
 class SweepLine(Document):
     """Runs that differ in one number. Colour and label are those of the first point's variant unless told otherwise."""
 
-    label: str | None = None
+    label: Text | None = None
     run: RunRequest = RunRequest()
     points: tuple[SweepPoint, ...] = Field(min_length=1)
 
@@ -128,8 +129,8 @@ class Sweep(Panel):
 class Bar(Document):
     """One run among others without an order."""
 
-    label: str
-    group: str = ""
+    label: Text
+    group: Text = ""
     """Bars of one group stand together under its name."""
     run: RunRequest = RunRequest()
 
@@ -162,7 +163,7 @@ class LayerLine(Document):
     """One line: a series of one run."""
 
     run: RunRequest = RunRequest()
-    label: str | None = None
+    label: Text | None = None
     series: str | None = None
     """``module.series``; the panel's unless told otherwise."""
 
@@ -284,7 +285,7 @@ class RunLine(Document):
     """One line of one run."""
 
     run: RunRequest = RunRequest()
-    label: str | None = None
+    label: Text | None = None
 
 
 class Difference(Panel):
@@ -377,9 +378,9 @@ class Panels(Document):
     """A figure made of panels."""
 
     kind: Literal["panels"]
-    title: str
-    section: str
-    caption: str = ""
+    title: Text
+    section: Text
+    caption: Text = ""
     run: RunRequest = RunRequest()
     layout: tuple[str, ...] = ()
     """Rows of letters, one letter per panel in order (``["AB", "AC"]``: A is two rows high); none: one row."""
@@ -404,9 +405,9 @@ class Curves(Document):
     """Training-loss curves of some runs against tokens, and their difference from a baseline."""
 
     kind: Literal["curves"]
-    title: str
-    section: str
-    caption: str = ""
+    title: Text
+    section: Text
+    caption: Text = ""
     run: RunRequest = RunRequest()
     variants: tuple[str, ...]
     baseline: str

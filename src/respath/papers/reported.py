@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 
 from respath.documents import check, line_of, load_yaml
 from respath.errors import UserError, did_you_mean
+from respath.letters import Text
 from respath.spec.document import Document
 
 #: What a paper can print in a cell (strict documents: ``true`` does not become 1, nor ``1`` the text "1").
@@ -28,7 +29,7 @@ class Source(Document):
 
     paper: str
     arxiv: str
-    section: str
+    section: Text
     page: int = Field(ge=1)
     table: int | None = None
     figure: int | None = None
@@ -37,7 +38,7 @@ class Source(Document):
 class Column(Document):
     """A column's unit (None: the table's) and its usual number of printed decimals."""
 
-    unit: str | None = None
+    unit: Text | None = None
     decimals: int = Field(ge=0)
 
 
@@ -52,10 +53,10 @@ class Cell(Document):
     column: str
     value: Value
     decimals: int | None = Field(default=None, ge=0)
-    unit: str | None = None
+    unit: Text | None = None
     version: str | None = None
     accuracy: float | None = Field(default=None, gt=0)
-    note: str | None = None
+    note: Text | None = None
 
 
 class PrintedCell(Document):
@@ -95,12 +96,12 @@ class Reported(Document):
     """The printed numbers of one table or figure."""
 
     source: Source
-    title: str
-    unit: str
+    title: Text
+    unit: Text
     columns: dict[str, Column] = Field(min_length=1)
     rows: tuple[str, ...] = Field(min_length=1)
     cells: tuple[Cell, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
     also_printed: tuple[AlsoPrinted, ...] = ()
     totals: tuple[Total, ...] = ()
 

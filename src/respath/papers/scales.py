@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from respath.analysis.catalogue import unknown_metric
 from respath.config.request import Overrides, RunRequest
 from respath.config.runtime import Validation
+from respath.letters import Text
 from respath.papers.paper import DomainShare, sums_to_one
 from respath.settings import distinct_seeds
 from respath.spec.data import Tokenizer
@@ -115,7 +116,7 @@ class ScalePaper(Document):
     """Tables and figures whose runs are trained before all others', the most important first (after ``paired``)."""
     validation: Validation = Validation()
     """What trainings measure on their way; nothing here enters a run's id."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
     """Paragraphs of the paper's page and of diff.md at this scale: what its recipe hides, with placeholders for its numbers
     (``respath.comparison.notes``)."""
     measured: dict[str, Measured] = {}
@@ -126,8 +127,8 @@ class Scale(Document):
     """scales/<id>.yaml."""
 
     id: str
-    title: str
-    purpose: str
+    title: Text
+    purpose: Text
     seeds: tuple[int, ...]
     comparable: bool = False
     """May measured cells (losses, accuracies) be set against the printed numbers?"""

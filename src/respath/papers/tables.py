@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from respath.analysis.catalogue import unknown_metric
 from respath.config.request import RunRequest
+from respath.letters import Text
 from respath.spec.document import Document
 
 METRIC = re.compile(r"^(loss|lm|train|analysis|account|kv|spec|launch|sample)\.[A-Za-z0-9_.-]+$")
@@ -18,13 +19,13 @@ class Column(Document):
     """One column of a table: a metric of each row, or a text that the row carries."""
 
     id: str
-    label: str
+    label: Text
     metric: str | None = None
     """loss.mean, loss.<domain>, lm.<task>.<metric>, train.<field>, analysis.<module>.<scalar>, account.<path>, kv.<field>,
     spec.<path>, launch.<field>"""
     factor: float = 1.0
     """Multiplied onto the metric before it is shown and compared, e.g. 100 for per cent."""
-    unit: str = ""
+    unit: Text = ""
     decimals: int = Field(3, ge=0)
     better: Literal["lower", "higher"] | None = None
     reported: str | None = None
@@ -49,15 +50,15 @@ class Only(Document):
     """Why the runs of a row are not trained at every scale."""
 
     scales: tuple[str, ...] = Field(min_length=1)
-    because: str
+    because: Text
 
 
 class Row(Document):
     """One row of a table: a run, or (in a configuration table) one quantity."""
 
     id: str
-    label: str
-    group: str | None = None
+    label: Text
+    group: Text | None = None
     run: RunRequest = RunRequest()
     minus: RunRequest | None = None
     """The run that columns of differences subtract, over the table's and the column's as the row's own run is."""
@@ -66,9 +67,9 @@ class Row(Document):
     metric: str | None = None
     """In a configuration or domain table the row names the metric."""
     factor: float = 1.0
-    unit: str = ""
+    unit: Text = ""
     decimals: int | None = None
-    text: dict[str, str] = {}
+    text: dict[str, Text] = {}
     """Texts for text columns (LaTeX mathematics between dollars)."""
 
     _metric = field_validator("metric")(Column._known_prefix.__func__)
@@ -78,11 +79,11 @@ class Table(Document):
     """One table of the paper. ``runs``: rows are runs and columns metrics; ``configuration``: the other way round;
     ``domains``: rows are the domains of the sample."""
 
-    title: str
+    title: Text
     kind: Literal["runs", "configuration", "domains"] = "runs"
-    section: str
-    caption: str = ""
-    row_header: str = "Model"
+    section: Text
+    caption: Text = ""
+    row_header: Text = "Model"
     run: RunRequest = RunRequest()
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
@@ -90,7 +91,7 @@ class Table(Document):
     """reported/<name>.yaml; null when the paper prints no such table."""
     tolerance: float = 0.0
     """Configured absolute tolerance for measured cells, in the column's unit."""
-    note: str = ""
+    note: Text = ""
 
 
 def target_names(mapping: dict[str, Any]) -> dict[str, Any]:

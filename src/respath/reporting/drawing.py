@@ -16,6 +16,7 @@ from respath.reporting.looks import (
     MARKERS,
     WIDTH,
     dash_indices,
+    drawn,
     head_and_foot,
     legible,
     style,
@@ -58,7 +59,7 @@ def _axes(series: Series, widths: list[float], label_share: float) -> tuple[Figu
     """Panels of relative widths; room at the right for leaders (``label_share`` of the figure) and the longest label."""
     figure = Figure(figsize=(WIDTH, 3.1))
     longest = max(
-        TextPath((0, 0), label, size=8, prop=FontProperties()).get_extents().x1
+        TextPath((0, 0), drawn(label), size=8, prop=FontProperties()).get_extents().x1
         for label in series.labels.values()
     )
     right = 1 - label_share - (longest / 72 + 0.12) / WIDTH
@@ -122,9 +123,8 @@ def _label_lines(axes: Axes, series: Series, ends: dict[str, tuple[float, float]
             clip_on=False,
         )
         axes.add_line(sample)
-        # Labels are data: a dollar in one is a dollar.
-        look_of_text = {"fontsize": 8, "va": "center", "ha": "left", "color": "#222222", "parse_math": False}
-        axes.text(1.18, y_label, series.labels[name], transform=axes.transAxes, **look_of_text)
+        look_of_text = {"fontsize": 8, "va": "center", "ha": "left", "color": "#222222"}
+        axes.text(1.18, y_label, drawn(series.labels[name]), transform=axes.transAxes, **look_of_text)
 
 
 def _token_axis(axes: Axes, points: list) -> None:
@@ -180,7 +180,7 @@ def _curves(series: Series, definition: Curves) -> Figure:
         _token_axis(axes, points)
         if panel == "difference":
             title = f"Difference from {series.labels[definition.baseline]} (nats/token)"
-            axes.set_title(title, parse_math=False)
+            axes.set_title(drawn(title))
             _label_lines(axes, series, ends)
     if suffix:
         left.set_xlabel(f"{left.get_xlabel()}{suffix}")

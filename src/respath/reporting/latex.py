@@ -10,6 +10,7 @@ import jinja2
 
 from respath.config.project import Project
 from respath.errors import UserError
+from respath.letters import check_formula, formula, latex, split_formulas
 from respath.reporting.layout import Head, Layout, Shown, short_status
 
 #: Millimetres.
@@ -17,56 +18,23 @@ _TEXT_WIDTH = 174
 #: Above so many number columns "(%)" is left out of heads.
 _MOST_HEADS_WITH_PER_CENT = 6
 
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "[": "{[}",  # after \\ a bracket or a star would be read as an argument of the line break
-    "*": "{*}",
-    "“": "``",
-    "”": "''",
-    "‘": "`",
-    "’": "'",
-    "–": "--",
-    "—": "---",
-    "−": r"$-$",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "Δ": r"$\Delta$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "…": r"\ldots{}",
-    "\u00a0": "~",
-    "\n": " ",
-}
-
 
 def tex(value: object) -> str:
-    """Any text as LaTeX that prints it; straight quotes become curved, glyphs that pdfLaTeX lacks question marks."""
-    text = re.sub(r'(^|[\s(])"', r"\1“", str(value)).replace('"', "”")
-    return "".join(_SPECIAL.get(char) or (char if _has_glyph(char) else "?") for char in text)
-
-
-def _has_glyph(char: str) -> bool:
-    return char.isascii() or (char.isalpha() and ord(char) < 0x180)
+    """Any text as LaTeX that prints it, straight quotes curved; what LaTeX has no letter for as its code point."""
+    return latex(re.sub(r'(^|[\s(])"', r"\1“", str(value)).replace('"', "”"))
 
 
 def tex_math(text: str) -> str:
-    """Like ``tex``, but what stands between pairs of dollars is kept: for texts of tables.yaml, never for data."""
-    parts = text.split("$")
-    if len(parts) % 2 == 0:  # an odd number of dollars encloses nothing
-        return tex(text)
-    return "".join(f"${part}$" if index % 2 else tex(part) for index, part in enumerate(parts))
+    """Like ``tex``, with formulas between dollars: for texts of a paper's files. What is no formula is printed as it stands."""
+    parts = []
+    for part, is_formula in split_formulas(text):
+        try:
+            if is_formula:
+                check_formula(part)
+            parts.append(f"${formula(part)}$" if is_formula else tex(part))
+        except ValueError:
+            parts.append(tex(f"${part}$"))
+    return "".join(parts)
 
 
 def templates_of(project: Project) -> Path:
@@ -195,7 +163,7 @@ def tabular(layout: Layout, mixed: bool) -> dict[str, object]:
             if number:
                 lines.append(r"\addlinespace")
             lines.append(
-                rf"\multicolumn{{{len(layout.heads)}}}{{@{{}}l}}{{\textit{{{tex(block.title)}}}}} \\"
+                rf"\multicolumn{{{len(layout.heads)}}}{{@{{}}l}}{{\textit{{{tex_math(block.title)}}}}} \\"
             )
         elif number:
             lines.append(r"\addlinespace")

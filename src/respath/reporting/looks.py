@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import colorsys
 import contextlib
+import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import matplotlib.style
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, get_font
+
+from respath.letters import check_formula, scripts, split_formulas
 
 STYLE = Path(__file__).with_name("respath.mplstyle")
 
@@ -66,10 +71,47 @@ def legible(colour: str) -> tuple[float, float, float]:
     return red, green, blue
 
 
+#: What mathtext calls otherwise than LaTeX.
+_MATHTEXT = {r"\textup": r"\mathrm", r"\le": r"\leq", r"\ge": r"\geq", r"\dots": r"\ldots"}
+
+
+def drawn(text: str) -> str:
+    """Text for matplotlib: what stands between dollars and Unicode's sub- and superscripts as mathtext, all else as it is."""
+    parts: list[tuple[str, bool]] = []
+    for part, is_formula in split_formulas(text):
+        try:
+            if is_formula:
+                check_formula(part)
+                spaced = re.sub(
+                    r"\\text(\{[^{}]*\})", lambda found: r"\mathrm" + found[1].replace(" ", r"\ "), part
+                )
+                known = re.sub(r"\\[A-Za-z]+", lambda found: _MATHTEXT.get(found[0], found[0]), spaced)
+                parts.append((f"${known}$", True))
+                continue
+        except ValueError:
+            part = f"${part}$"
+        for piece, script in scripts(part):
+            plain = piece.replace("$", r"\$")
+            parts.append((f"${script}{{\\mathregular{{{plain}}}}}$" if script else plain, bool(script)))
+    if any(formula for _, formula in parts):
+        # Mathtext has one font, and sets all of a text that holds a formula.
+        parts = [(part if formula else "".join(map(_of_stix, part)), formula) for part, formula in parts]
+    return "".join(part for part, _ in parts)
+
+
+def _of_stix(char: str) -> str:
+    """A character as the first font of the style has it: whole, as a letter and its marks, or its code point."""
+    font = get_font(findfont("STIXGeneral"))
+    for form in (char, unicodedata.normalize("NFD", char)):
+        if all(font.get_char_index(ord(part)) for part in form):
+            return form
+    return f"<U+{ord(char):04X}>"
+
+
 def wrapped(text: str, width: int = _FOOT_LETTERS) -> str:
-    """Text in lines of at most so many letters."""
+    """Text in lines of at most so many letters; a formula is not broken."""
     lines, line = [], ""
-    for word in text.split():
+    for word in re.findall(r"(?:\$[^$]*\$|\S)+" if text.count("$") % 2 == 0 else r"\S+", text):
         if line and len(line) + len(word) + 1 > width:
             lines.append(line)
             line = word
@@ -82,7 +124,6 @@ def head_and_foot(figure: Figure, head: str, foot: str) -> None:
     """Scale and seeds above the panels, and what is not drawn below them."""
     height = figure.get_size_inches()[1]
     look = {"color": "#555555", "ha": "left"}
-    figure.text(0.008, 1 - 0.047 / height, head, fontsize=8, va="top", style="italic", **look)
+    figure.text(0.008, 1 - 0.047 / height, drawn(head), fontsize=8, va="top", style="italic", **look)
     if foot:
-        # Labels are data: a dollar in one is a dollar.
-        figure.text(0.008, 0.037 / height, wrapped(foot), fontsize=7, va="bottom", parse_math=False, **look)
+        figure.text(0.008, 0.037 / height, drawn(wrapped(foot)), fontsize=7, va="bottom", **look)

@@ -2,45 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from html import escape
 
 from markupsafe import Markup
 
-_COMMANDS = {
-    "times": "×",
-    "le": "≤",
-    "leq": "≤",
-    "ge": "≥",
-    "geq": "≥",
-    "sum": "∑",
-    "lambda": "λ",
-    "alpha": "α",
-    "beta": "β",
-    "cdot": "·",
-    "in": "∈",
-    "dots": "…",
-    "ldots": "…",
-    ",": "\u2009",
-    ";": "\u2005",
-    "!": "",
-}
-_UPRIGHT = {"mathrm", "text", "operatorname", "textup"}
-_TOKEN = re.compile(r"\\([A-Za-z]+|[,;!])|([_^{}'])|([A-Za-z]+)|(.)", re.DOTALL)
+from respath.letters import COMMANDS, TOKEN, UPRIGHT, split_formulas
+
 _RELATIONS = set("=≤≥∈")
 
 
 def text_html(text: str) -> Markup:
     """Text with $mathematics$ as HTML; without balanced dollars as it stands. Everything else is escaped."""
-    parts = text.replace("--", "–").split("$")
-    if len(parts) % 2 == 0:
-        return Markup(escape(text))
-    return Markup("".join(math_html(part) if index % 2 else escape(part) for index, part in enumerate(parts)))
+    parts = split_formulas(text.replace("--", "–"))
+    return Markup("".join(math_html(part) if is_formula else escape(part) for part, is_formula in parts))
 
 
 def math_html(source: str) -> Markup:
     """One formula: letters italic, sub- and superscripts, common symbols; an unknown command shows its name."""
-    tokens = [match.groups() for match in _TOKEN.finditer(source)]
+    tokens = [match.groups() for match in TOKEN.finditer(source)]
     html, rest = _sequence(tokens, 0)
     while rest < len(tokens):  # a stray closing brace
         more, rest = _sequence(tokens, rest + 1)
@@ -83,10 +62,10 @@ def _atom(tokens: list[tuple], index: int, upright: bool = False) -> tuple[str, 
         return "′", index
     if mark:
         return escape(mark), index
-    if command in _UPRIGHT and index < len(tokens):
+    if command in UPRIGHT and index < len(tokens):
         return _atom(tokens, index, upright=True)
     if command:
-        symbol = escape(_COMMANDS.get(command, f"\\{command}"))
+        symbol = escape(COMMANDS.get(command, f"\\{command}"))
         return (f" {symbol} " if symbol in _RELATIONS or symbol == "×" else symbol), index
     if letters:
         return (escape(letters) if upright else f"<i>{escape(letters)}</i>"), index

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import colorsys
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from respath.reporting.looks import DASHES, MARKERS, dash_indices, legible
+from respath.reporting.looks import DASHES, MARKERS, dash_indices, drawn, legible
 from respath.reporting.panels.data import Drawn, Mark, Shown
 from respath.reporting.panels.training import EXTRAPOLATED
 from respath.reporting.series import human_tokens, short_count
@@ -114,7 +115,7 @@ _FIT = {"color": "#555555", "linestyle": (0, (2, 1.5)), "linewidth": 0.8}
 def empty(axes: Axes, text: str) -> None:
     """Axes without data say why."""
     look = {"ha": "center", "va": "center", "fontsize": 8, "color": _QUIET, "style": "italic"}
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, **look)
+    axes.text(0.5, 0.5, drawn(text), transform=axes.transAxes, **look)
     axes.set_xticks([])
     axes.set_yticks([])
 
@@ -152,8 +153,8 @@ def _lines(axes: Axes, panel: Drawn, look: Looks, *, whiskers: bool = False) -> 
 
 def _name(axes: Axes, panel: Drawn) -> None:
     x, _, value = panel.names()
-    axes.set_xlabel(x, parse_math=False)
-    axes.set_ylabel(value, parse_math=False)
+    axes.set_xlabel(drawn(x))
+    axes.set_ylabel(drawn(value))
 
 
 def log_ticks(axes: Axes, values: Sequence[float], show: Callable[[float], str], gap: float = 0.13) -> None:
@@ -280,13 +281,11 @@ def bars(axes: Axes, panel: Drawn, look: Looks) -> None:
         axes.axhline(base, **_REFERENCE, zorder=2)
     count = len(panel.places)
     axes.set_xlim(-0.6, count - 0.4)
-    axes.set_xticks(range(count), [label for label, _ in panel.places])
+    axes.set_xticks(range(count), [drawn(label) for label, _ in panel.places])
     axes.xaxis.grid(False)
-    longest = max(len(label) for label, _ in panel.places)
+    longest = max(len(re.sub(r"[$_{}\\]", "", label)) for label, _ in panel.places)
     if longest * count > 42:
         axes.tick_params(axis="x", rotation=90, labelsize=7.5)
-    for text in axes.get_xticklabels():
-        text.set_parse_math(False)
     _groups(axes, panel)
     axes.margins(y=0.1)
     _printed_numbers(axes, panel)
@@ -305,7 +304,7 @@ def _groups(axes: Axes, panel: Drawn) -> None:
         if names[start]:
             middle = (start + place - 1) / 2
             axes.annotate(
-                names[start],
+                drawn(names[start]),
                 (middle, 1.0),
                 xycoords=("data", "axes fraction"),
                 xytext=(0, -2),
@@ -481,11 +480,11 @@ def matrix(axes: Axes, panel: Drawn, look: Looks) -> None:
                 x, y, f"{value:.2f}".replace("-", "−"), ha="center", va="center", fontsize=5.5, color=colour
             )
     bar = axes.figure.colorbar(mesh, ax=axes, fraction=0.05, pad=0.02)
-    bar.set_label(panel.definition.value.label, fontsize=8)
+    bar.set_label(drawn(panel.definition.value.label), fontsize=8)
     bar.ax.tick_params(labelsize=7)
     bar.outline.set_linewidth(0.4)
-    axes.set_xlabel(panel.definition.x.label)
-    axes.set_ylabel(panel.definition.y.label)
+    axes.set_xlabel(drawn(panel.definition.x.label))
+    axes.set_ylabel(drawn(panel.definition.y.label))
 
 
 #: Where lines of text may stand, as (horizontal, vertical), the first without data being taken.
@@ -503,9 +502,11 @@ def settle_texts(figure: Figure, places: Mapping[str, Axes], shown: Shown) -> No
         return
     texts = {}
     for panel in panels:
-        look = {"fontsize": 6.5, "color": "#333333", "parse_math": False, "zorder": 4}
+        look = {"fontsize": 6.5, "color": "#333333", "zorder": 4}
         axes = places[panel.letter]
-        texts[panel.letter] = axes.text(0.5, 0.5, "\n".join(panel.texts), transform=axes.transAxes, **look)
+        texts[panel.letter] = axes.text(
+            0.5, 0.5, drawn("\n".join(panel.texts)), transform=axes.transAxes, **look
+        )
         texts[panel.letter].set_in_layout(False)
     ink = _ink(figure, list(texts.values()))
     crowded = [panel for panel in panels if not _settled(places[panel.letter], texts[panel.letter], ink)]
@@ -614,14 +615,14 @@ def _shared_heat(figure: Figure, places: Mapping[str, Axes], panels: Sequence[Dr
     for panel in panels:
         axes = places[panel.letter]
         spec = axes.get_subplotspec()
-        axes.set_ylabel(panel.definition.y.label if spec.colspan.start == 0 else "", fontsize=8)
+        axes.set_ylabel(drawn(panel.definition.y.label) if spec.colspan.start == 0 else "", fontsize=8)
         last = panel is panels[-1] or len(columns) > 1
-        axes.set_xlabel(panel.definition.x.label if last else "", fontsize=8)
+        axes.set_xlabel(drawn(panel.definition.x.label) if last else "", fontsize=8)
         if not last:
             axes.tick_params(labelbottom=False)
     shared = [places[panel.letter] for panel in panels]
     bar = figure.colorbar(mesh, ax=shared, location="bottom", fraction=0.05, pad=0.01, aspect=26)
-    bar.set_label(panels[0].definition.value.label, fontsize=8)
+    bar.set_label(drawn(panels[0].definition.value.label), fontsize=8)
     if isinstance(norm, LogNorm):
         log_bar(bar.ax.xaxis, norm.vmin, norm.vmax)
     bar.ax.tick_params(labelsize=7)

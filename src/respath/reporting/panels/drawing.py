@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.textpath import TextPath
 
 from respath.papers.figures import Panels
-from respath.reporting.looks import WIDTH, head_and_foot, wrapped
+from respath.reporting.looks import WIDTH, drawn, head_and_foot, wrapped
 from respath.reporting.panels import axes as kinds
 from respath.reporting.panels.data import Drawn, Shown
 
@@ -56,9 +56,8 @@ def draw(shown: Shown, definition: Panels, note: str) -> Figure:
         width = WIDTH * _share(mosaic, widths, panel.letter) - _LABELS
         rows_here, columns = _rows_of(own, width)
         title = axes.set_title(
-            f"{titled}{panel.definition.title}",
+            drawn(f"{titled}{panel.definition.title}"),
             pad=4 + (rows_here * _LEGEND_LINE * 72 + 2 if own else 0),
-            parse_math=False,
         )
         title.set_fontsize(9 if len(rows) < 3 else 8)
         printed = places.get(panel.letter.lower())
@@ -140,7 +139,9 @@ def _described(sample: Line2D) -> tuple:
 
 
 def _width(text: str) -> float:
-    return TextPath((0, 0), text or " ", size=_LEGEND_SIZE, prop=FontProperties()).get_extents().x1 / 72
+    return (
+        TextPath((0, 0), drawn(text) or " ", size=_LEGEND_SIZE, prop=FontProperties()).get_extents().x1 / 72
+    )
 
 
 def _rows_of(entries: list[Entry], width: float) -> tuple[int, int]:
@@ -172,32 +173,28 @@ _LEGEND = {
 
 def _legend(axes: Axes, entries: list[Entry], columns: int) -> None:
     """Between title and axes, where no line can be under it."""
-    legend = axes.legend(
-        *zip(*entries, strict=True),
+    axes.legend(
+        *_handles_and_labels(entries),
         loc="lower left",
         bbox_to_anchor=(0.0, 1.0),
         borderaxespad=0.3,
         ncols=columns,
         **_LEGEND,
     )
-    _plain(legend)
 
 
 def _shared_legend(figure: Figure, entries: list[Entry], top: float) -> None:
     legend = figure.legend(
-        *zip(*entries, strict=True),
+        *_handles_and_labels(entries),
         loc="upper left",
         bbox_to_anchor=(0.008, top),
         borderaxespad=0.0,
         ncols=_rows_of(entries, WIDTH - 0.2)[1],
         **_LEGEND,
     )
-    _plain(legend)
     # Its place is reserved already.
     legend.set_in_layout(False)
 
 
-def _plain(legend) -> None:
-    """Labels are data: a dollar in one is a dollar."""
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+def _handles_and_labels(entries: list[Entry]) -> tuple[list[Line2D], list[str]]:
+    return [sample for sample, _ in entries], [drawn(text) for _, text in entries]
