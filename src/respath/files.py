@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import tempfile
@@ -80,14 +81,33 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write JSON that is byte-identical for equal values: sorted keys, two spaces, final newline."""
+    """Write JSON that is byte-identical for equal values: sorted keys, two spaces, final newline.
+
+    Raises ValueError for a number that is not finite: whoever computes one says what it means.
+    """
     write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise _NotFinite(text)
+    return number
+
+
+class _NotFinite(ValueError):
+    """NaN, Infinity or 1e999 in a file."""
+
+
 def read_json(path: str | Path) -> Any:
-    """Read a JSON file; UserError names the file, and the line where it breaks off."""
+    """Read a JSON file; UserError names the file, the line where it breaks off, and a number in it that is not finite."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        return json.loads(text, parse_float=_finite, parse_constant=_finite)
+    except _NotFinite as error:
+        raise UserError(
+            f"{path}: holds {error}, which is no result; delete it and run the same command again"
+        ) from None
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:

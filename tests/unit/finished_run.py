@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from respath.files import sha256_file, write_json
+from respath.files import read_json, sha256_file, write_json
 from respath.model import build_model
 from respath.spec.data import Data
 from respath.spec.document import identity
@@ -38,3 +38,14 @@ def finished_run(folder: Path, manifest: Path, data: Data, context: int = 32):
     }  # fmt: skip
     write_json(folder / "train.json", record)
     return folder / "train.json", manifest, folder / "checkpoints", model
+
+
+def scale_weights(train_json: Path, checkpoints: Path, factor: float) -> None:
+    """Multiply the final weights and record them anew: finite, and all that is computed with them is not."""
+    from safetensors.torch import load_file, save_file
+
+    weights = checkpoints / "final" / "model.safetensors"
+    save_file({name: tensor.clone() * factor for name, tensor in load_file(weights).items()}, weights)
+    record = read_json(train_json)
+    record["weights"]["sha256"] = sha256_file(weights)
+    write_json(train_json, record)

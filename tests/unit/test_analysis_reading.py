@@ -166,7 +166,7 @@ def test_a_claim_with_a_wrong_analysis_is_refused_when_it_is_read(changes, said,
     shutil.copytree(ROOT, folder)
     entry = json.loads(claim().model_dump_json(exclude_defaults=True)) | changes
     entry = {key: value for key, value in entry.items() if value is not None}
-    (folder / "papers" / "toy" / "claims.yaml").write_text(yaml.safe_dump([entry]))
+    (folder / "papers" / "toy" / "claims.yaml").write_text(yaml.safe_dump({"claims": [entry]}))
     with pytest.raises(UserError, match=said):
         Project(folder, {"papers": ["toy"]})
 

@@ -14,7 +14,7 @@ from respath.analysis.inputs import Inputs, document_rows
 from respath.data.loader import validation_rows
 from respath.files import canonical_json, read_json, sha256_file, write_json
 from tests.unit.corpus import tiny_tokens
-from tests.unit.finished_run import finished_run
+from tests.unit.finished_run import finished_run, scale_weights
 
 CONTEXT = 32
 ALL = ",".join(CATALOGUE)
@@ -142,6 +142,15 @@ def test_a_diverged_run_has_a_result_without_modules(trained, tmp_path):
     assert main(options((train, *trained[1:]), out)) == 0
     content = read_json(out)
     assert (content["status"], content["reason"], content["modules"]) == ("diverged", "loss is nan", {})
+
+
+def test_finite_weights_whose_scores_are_not_finite_are_a_diverged_run(store, tmp_path):
+    run = finished_run(tmp_path, *store, context=CONTEXT)
+    scale_weights(run[0], run[2], 1e20)
+    out = tmp_path / "analysis.json"
+    assert main(options(run, out)) == 0
+    content = read_json(out)
+    assert (content["status"], content["modules"]) == ("diverged", {}) and "not finite" in content["reason"]
 
 
 def test_the_weights_before_training_are_those_that_the_spec_and_seed_draw(trained, tmp_path):

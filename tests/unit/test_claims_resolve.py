@@ -41,7 +41,8 @@ def named(paper: str) -> list[tuple[str, str | None, str]]:
     for name in ("claims.yaml", "decisions.yaml"):
         path = Path(PROJECT.folder(paper).path) / name
         if path.exists():
-            for entry in yaml.safe_load(path.read_text(encoding="utf-8")):
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            for entry in content if isinstance(content, list) else content["claims"]:
                 found += [(entry["id"], size, variant) for size, variant in requests(entry)]
     return found
 

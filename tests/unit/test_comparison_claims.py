@@ -279,7 +279,7 @@ def broken_claims(tmp_path, change):
     shutil.copytree(toy_project().root, root)
     path = root / "papers" / "toy" / "claims.yaml"
     claims = yaml.safe_load(path.read_text())
-    change(claims)
+    change(claims["claims"])
     path.write_text(yaml.safe_dump(claims))
     return Project(root, {"papers": ["toy"]})
 

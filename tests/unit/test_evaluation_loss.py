@@ -14,7 +14,7 @@ from respath.evaluation import loss
 from respath.evaluation.weights import load_trained
 from respath.files import read_json, sha256_file, write_json
 from tests.unit.corpus import tiny_tokens
-from tests.unit.finished_run import finished_run
+from tests.unit.finished_run import finished_run, scale_weights
 
 CONTEXT = 32
 
@@ -109,6 +109,17 @@ def test_a_diverged_run_has_a_result_without_losses(trained):
     write_json(train, {**read_json(train), "status": "diverged", "weights": None})
     result = loss.evaluate(train, manifest, checkpoints, sequences=1)
     assert result["status"] == "diverged" and result["domains"] == {} and result["mean_loss"] is None
+
+
+def test_finite_weights_whose_loss_is_not_finite_are_a_diverged_run(trained):
+    train, manifest, checkpoints, _ = trained
+    scale_weights(train, checkpoints, 1e20)
+    result = loss.evaluate(train, manifest, checkpoints, sequences=1)
+    assert (result["status"], result["domains"], result["mean_loss"]) == ("diverged", {}, None)
+    assert result["reason"].startswith("the validation loss on ") and result["reason"].endswith(
+        "is not finite"
+    )
+    assert result["weights_sha256"] == read_json(train)["weights"]["sha256"]
 
 
 def test_the_command_writes_a_byte_stable_result(trained, tmp_path):

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from respath.errors import UserError
 from respath.evaluation import items as items_stage
 from respath.evaluation import lm
 from respath.evaluation.suites import catalogue
+from respath.evaluation.weights import NotFinite
 from respath.files import read_json, sha256_file, write_json
 from respath.model import build_model
 from respath.spec.model import ModelSpec
 from tests.unit.corpus import tiny_tokens
-from tests.unit.finished_run import finished_run
+from tests.unit.finished_run import finished_run, scale_weights
 from tests.unit.noise import with_noise
 from tests.unit.test_evaluation_items import shared_eval, write_lines
 
@@ -269,7 +273,7 @@ MADE_UP = {
     ],
     "arc_easy.test.jsonl": [
         {"id": str(n), "query": "Question: Which planet is red?\nAnswer:", "choices": ["Mars", "the egg"], "gold": n % 2}
-        for n in range(5)
+        for n in range(4)
     ],
     "piqa.validation.jsonl": [
         {"goal": "cool an egg", "sol1": "Put it in cold water.", "sol2": "Put it in the dog.", "label": n % 2} for n in range(5)
@@ -337,13 +341,40 @@ def test_word_perplexity_is_lm_evals_definition(model, tokenizer, made_up_items)
     )
 
 
-def test_the_limit_takes_the_first_items(model, tokenizer, made_up_items, tmp_path, copied_items):
+ITEMS = st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), max_size=30)
+
+
+@given(items=ITEMS, limit=st.integers(1, 30), order=st.randoms())
+def test_the_sample_is_fixed_nested_for_growing_limits_and_free_of_the_order_of_the_file(items, limit, order):
+    lines = [f"{item}\n" for item in items]
+    chosen = lm.keyed_sample(lines, "hellaswag", limit)
+    assert len(chosen) == min(limit, len(lines)) and not Counter(chosen) - Counter(lines)
+    assert [line for line in lines if line in chosen] == chosen or len(set(lines)) < len(lines)
+    assert not Counter(chosen) - Counter(lm.keyed_sample(lines, "hellaswag", limit + 1))
+    shuffled = order.sample(lines, len(lines))
+    assert Counter(lm.keyed_sample(shuffled, "hellaswag", limit)) == Counter(chosen)
+    assert lm.keyed_sample(lines, "hellaswag", None) == lines
+
+
+def test_the_sample_has_the_shares_of_a_sorted_file_and_each_task_its_own():
+    lines = [f'{{"source": "ActivityNet", "n": {n}}}\n' for n in range(3243)]
+    lines += [f'{{"source": "WikiHow", "n": {n}}}\n' for n in range(6799)]
+    chosen = lm.keyed_sample(lines, "hellaswag", 500)
+    share = sum("WikiHow" in line for line in chosen) / 500
+    # Four standard errors of a share of 0.68 over 500 draws.
+    assert share == pytest.approx(0.677, abs=0.084)
+    assert chosen != lm.keyed_sample(lines, "piqa", 500)
+
+
+def test_the_limit_takes_the_keyed_sample(model, tokenizer, made_up_items, copied_items):
     limited = lm.evaluate_tasks(lambda: language_model(model, tokenizer), made_up_items, limit=2)
     record = read_json(copied_items)
-    for entry in record["tasks"].values():
+    for name, entry in record["tasks"].items():
         if entry["status"] == "done":
             file = copied_items.parent / entry["file"]
-            file.write_text("".join(file.read_text().splitlines(keepends=True)[:2]))
+            lines = file.read_text().splitlines(keepends=True)
+            file.write_text("".join(lm.keyed_sample(lines, name, 2)))
+            assert limited[name]["of_items"] == len(lines) and limited[name]["items"] == 2
             entry["sha256"] = sha256_file(file)
     write_json(copied_items, record)
     cut = lm.evaluate_tasks(lambda: language_model(model, tokenizer), copied_items, limit=None)
@@ -381,6 +412,7 @@ def test_the_command_writes_a_byte_stable_result(made_up_items, tmp_path, capsys
         written.append((tmp_path / name).read_bytes())
     assert written[0] == written[1]
     content = json.loads(written[0])
+    assert set(content["counts"]) == {"requests", "truncated", "windowed", "spanning", "last_token", "empty"}
     assert content["status"] == "done" and content["limit"] == 2 and content["suite"] == "resformer"
     assert content["tasks"]["arc_challenge"]["status"] == "not run"
     assert "arc_challenge: not run" in capsys.readouterr().out
@@ -393,6 +425,21 @@ def test_a_diverged_run_marks_every_task(made_up_items, tmp_path):
     )
     assert content["status"] == "diverged"
     assert {entry["status"] for entry in content["tasks"].values()} == {"diverged"}
+
+
+def test_finite_weights_whose_scores_are_not_finite_are_a_diverged_run(made_up_items, tmp_path):
+    store = tiny_tokens(tmp_path / "tokens", vocab_size=300, validation_tokens=100)
+    train, manifest, checkpoints, _ = finished_run(tmp_path, *store, context=CONTEXT)
+    scale_weights(train, checkpoints, 1e20)
+    tokenizer_json = manifest.parent / read_json(manifest)["tokenizer"]["path"]
+    content = lm.evaluate_run(train, checkpoints, tokenizer_json, made_up_items, 2)
+    assert content["status"] == "diverged" and "not finite" in content["reason"]
+    assert {entry["status"] for entry in content["tasks"].values()} == {"diverged"}
+
+
+def test_a_metric_beyond_the_largest_number_is_not_finite():
+    with pytest.raises(NotFinite, match="perplexity"):
+        lm._metrics({"perplexity,none": math.inf, "acc,none": 0.5}, [])
 
 
 def test_a_missing_lm_eval_is_named_in_one_line(monkeypatch, made_up_items):

@@ -13,7 +13,7 @@ from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.model import build_model, parameter_roles
 from respath.spec.recipe import ParameterGroup, Recipe
-from respath.training.muon import MuonAdamW, decay_at, momentum_at, polar
+from respath.training.muon import MuonAdamW, polar
 from respath.training.objective import make_objective
 from respath.training.optimizer import make_optimizer, set_schedule
 from tests.unit.corpus import tiny_tokens
@@ -98,15 +98,17 @@ def test_steps_on_matrices_and_the_rest_are_the_equations(shape):
     rates, schedule = [], []
     for step in range(5):
         rates.append(set_schedule(optimizer, chosen, step))
-        schedule.append((rates[-1], momentum_at(chosen, step), decay_at(chosen, step)))
+        schedule.append(
+            (rates[-1], chosen.optimizer.momentum(chosen, step), chosen.optimizer.decay(chosen, step))
+        )
         for name, of_parameter in zip(names, gradients, strict=True):
             parameters[name].grad = torch.tensor(of_parameter[step])
         optimizer.step()
     assert len({momentum for _, momentum, _ in schedule}) > 3 and len(set(rates)) > 2
     for name, start, of_parameter in zip(names[:2], starts, gradients, strict=False):
-        expected = muon_by_hand(start, of_parameter, schedule, chosen.muon.beta2)
+        expected = muon_by_hand(start, of_parameter, schedule, chosen.optimizer.muon.beta2)
         assert np.abs(parameters[name].detach().numpy() - expected).max() < 1e-12
-    group = chosen.groups["own_coefficients"]
+    group = chosen.optimizer.groups["own_coefficients"]
     ratio = group.lr / chosen.peak_lr
     expected = adamw_by_hand(
         starts[2],
@@ -114,7 +116,7 @@ def test_steps_on_matrices_and_the_rest_are_the_equations(shape):
         [ratio * lr for lr in rates],
         group.beta1,
         group.beta2,
-        chosen.adam_eps,
+        chosen.optimizer.eps,
         group.weight_decay,
     )
     assert np.abs(parameters["values.own"].detach().numpy() - expected).max() < 1e-12
@@ -154,19 +156,23 @@ def test_a_matrix_without_gradient_is_left_alone_and_a_zero_gradient_does_no_har
 def test_momentum_rises_holds_and_falls_as_in_the_papers_code():
     chosen = run_spec("baseline", scale="paper").recipe
     fall = 3766 - round(0.65 * 3766)
-    assert momentum_at(chosen, 0) == 0.85
-    assert momentum_at(chosen, 200) == pytest.approx(0.91)
-    assert momentum_at(chosen, 400) == momentum_at(chosen, fall) == pytest.approx(0.97)
-    assert momentum_at(chosen, (fall + 3766) // 2) == pytest.approx(0.935, abs=1e-4)
-    assert momentum_at(chosen, 3765) == pytest.approx(0.90, abs=1e-4)
+    assert chosen.optimizer.momentum(chosen, 0) == 0.85
+    assert chosen.optimizer.momentum(chosen, 200) == pytest.approx(0.91)
+    assert (
+        chosen.optimizer.momentum(chosen, 400)
+        == chosen.optimizer.momentum(chosen, fall)
+        == pytest.approx(0.97)
+    )
+    assert chosen.optimizer.momentum(chosen, (fall + 3766) // 2) == pytest.approx(0.935, abs=1e-4)
+    assert chosen.optimizer.momentum(chosen, 3765) == pytest.approx(0.90, abs=1e-4)
 
 
 def test_decay_falls_along_a_half_cosine_to_nothing():
     chosen = recipe(weight_decay=0.28)
-    assert decay_at(chosen, 0) == pytest.approx(0.28)
-    assert decay_at(chosen, 50) == pytest.approx(0.14)
-    assert decay_at(chosen, 25) == pytest.approx(0.28 * (1 + math.sqrt(0.5)) / 2)
-    assert decay_at(chosen, 99) < 1e-4
+    assert chosen.optimizer.decay(chosen, 0) == pytest.approx(0.28)
+    assert chosen.optimizer.decay(chosen, 50) == pytest.approx(0.14)
+    assert chosen.optimizer.decay(chosen, 25) == pytest.approx(0.28 * (1 + math.sqrt(0.5)) / 2)
+    assert chosen.optimizer.decay(chosen, 99) < 1e-4
 
 
 # --- groups ---
@@ -212,11 +218,11 @@ def test_every_variant_of_bank_of_values_steps_with_each_parameter_in_its_group(
             seen.add(name)
             if expected_group(name) == "matrices":
                 assert group["shape"] == tuple(parameter.shape) and group["lr"] == chosen.peak_lr
-                assert group["momentum"] == momentum_at(chosen, chosen.warmup_steps)
-                assert group["weight_decay"] == decay_at(chosen, chosen.warmup_steps)
+                assert group["momentum"] == chosen.optimizer.momentum(chosen, chosen.warmup_steps)
+                assert group["weight_decay"] == chosen.optimizer.decay(chosen, chosen.warmup_steps)
                 assert (group["beta2"], group["iterations"]) == (0.9, 5)
             else:
-                of_recipe = chosen.groups[expected_group(name)]
+                of_recipe = chosen.optimizer.groups[expected_group(name)]
                 assert group["lr"] == pytest.approx(of_recipe.lr, rel=1e-12)
                 assert group["betas"] == (of_recipe.beta1, of_recipe.beta2) and group["eps"] == 1e-10
                 assert group["weight_decay"] == of_recipe.weight_decay
@@ -263,7 +269,7 @@ def test_a_parameter_that_the_recipe_says_nothing_about_is_refused_in_one_line()
         make_optimizer({"final_norm.weight": vector}, {"final_norm.weight": "norm"}, recipe())
     assert len(raised.value.lines) == 1
     without = recipe(groups={"head": ParameterGroup(lr=0.1, beta1=0.8, beta2=0.9)})
-    with pytest.raises(UserError, match=r"recipe\.groups: tables is missing"):
+    with pytest.raises(UserError, match=r"recipe\.optimizer\.groups: tables is missing"):
         make_optimizer({"values.tables.0": table}, {"values.tables.0": "table"}, without)
 
 

@@ -244,13 +244,13 @@ def test_rates_and_decay_of_bov_follow_nanochats_rules(project):
             "head": 0.008 * of_batch * of_width, "embedding": 0.3 * of_batch * of_width, "tables": 0.15 * of_batch * of_width,
             "coefficients": 0.5 * of_batch, "own_coefficients": 0.005 * of_batch, "smear": 0.2,
         }  # fmt: skip
-        assert {name: group.lr for name, group in recipe.groups.items()} == pytest.approx(expected)
+        assert {name: group.lr for name, group in recipe.optimizer.groups.items()} == pytest.approx(expected)
         assert recipe.peak_lr == pytest.approx(0.02 * of_batch)
-        assert recipe.weight_decay == pytest.approx(0.28 * of_batch * 110_100_480 / matrices)
+        assert recipe.optimizer.weight_decay == pytest.approx(0.28 * of_batch * 110_100_480 / matrices)
         assert recipe.tokens_per_step == batch and recipe.grad_clip is None
     printed = run_of(project, "bov/d24/baseline").spec.recipe
     assert (
-        f"{printed.peak_lr:.4f} {printed.weight_decay:.4f} {printed.groups['coefficients'].lr:.3f}"
+        f"{printed.peak_lr:.4f} {printed.optimizer.weight_decay:.4f} {printed.optimizer.groups['coefficients'].lr:.3f}"
         == "0.0283 0.0597 0.707"
     )
 
@@ -273,12 +273,12 @@ def test_small_scales_spend_equal_flops_too(project):
         for spec in (base, bov)
     ]
     assert base.recipe.steps == 80 and bov.recipe.steps == round(80 * cost[0] / cost[1]) > 80
-    assert base.recipe.muon.momentum_warmup_steps < base.recipe.steps
+    assert base.recipe.optimizer.muon.momentum_warmup_steps < base.recipe.steps
 
 
 def test_muon_without_its_settings_is_refused(project):
-    with pytest.raises(UserError, match="muon: belongs to optimizer muon_adamw"):
-        run_of(project, "depthbench/400M-L24/pre-ln", recipe={"optimizer": "muon_adamw"})
+    with pytest.raises(UserError, match=r"recipe\.optimizer\.muon: is missing"):
+        run_of(project, "depthbench/400M-L24/pre-ln", recipe={"optimizer": {"kind": "muon_adamw"}})
 
 
 # --- data ------------------------------------------------------------------------------------------------------------

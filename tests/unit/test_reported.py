@@ -293,7 +293,7 @@ def test_warmup_is_kept_with_both_printed_values():
 
 # --- decisions and claims --------------------------------------------------------------------------------------------
 
-CLAIMS = load_yaml(PAPER / "claims.yaml")
+CLAIMS = load_yaml(PAPER / "claims.yaml")["claims"]
 SCALES = {"smoke", "mini", "paper"}
 SCALE_FREE = ("account.",)
 ENTRY_KEYS = {"metric", "left", "right", "expect", "printed_from"}

@@ -8,6 +8,7 @@ import jinja2
 import pytest
 
 from respath.comparison.cells import build_grid
+from respath.files import read_json, write_json
 from respath.reporting.latex import cell_tex, column_type, environment, tex, tex_math
 from respath.reporting.layout import Head, Shown, fixed, lay_out
 from respath.reporting.table import main, plain_cell, render
@@ -30,6 +31,29 @@ def test_tables_and_diff_are_the_golden_files(scale):
         assert text == (EXPECTED / scale / name).read_text(), (
             f"{scale}/{name}: python -m tests.golden.regenerate"
         )
+
+
+def test_a_table_of_accuracies_says_how_many_of_the_items_were_evaluated_and_no_other_table_does(tmp_path):
+    project, results = toy(tmp_path / "results")
+    assert (
+        "Items evaluated: hellaswag 4 of 1,000, wikitext 4 of 62." in table(project, results, "table4")["md"]
+    )
+    assert "Items evaluated" not in table(project, results, "table1")["md"]
+
+
+def test_runs_that_were_evaluated_on_different_items_are_a_warning_and_old_results_are_named(tmp_path):
+    project, results = toy(tmp_path / "results")
+    run = next(run.id for run in project.trained_runs(project.artifact("toy_table4")))
+    path = tmp_path / "results/evals" / run / "lm.json"
+    record = read_json(path)
+    del record["tasks"]["hellaswag"]["of_items"]
+    write_json(path, record)
+    said = table(project, results, "table4")["md"]
+    assert (
+        "hellaswag 4 (the first ones) or 4 of 1,000" in said
+        or "hellaswag 4 of 1,000 or 4 (the first ones)" in said
+    )
+    assert "Warning: its runs were evaluated on different items of hellaswag." in said
 
 
 def test_rendering_twice_gives_the_same_bytes(tmp_path):

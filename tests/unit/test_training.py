@@ -377,6 +377,24 @@ def test_divergence_is_a_result_with_its_reason_and_no_weights(tokens, tmp_path,
 
 
 @pytest.mark.parametrize(
+    ("lr", "reason"),
+    [(1e39, "has 16,384 values that are not finite"), (1e19, "the validation loss is not finite")],
+    ids=["weights", "their score"],
+)
+def test_what_the_last_update_broke_is_divergence(tokens, tmp_path, lr, reason):
+    manifest, data = tokens
+    # A rate that takes a whole run's steps at once: the loss and the gradient of the one step are still those of the start.
+    spec = tiny_spec(data, steps=1, peak_lr=lr, warmup_steps=0, final_lr=lr)
+    run = Run(tmp_path, spec, manifest, validation={"points": 1, "share": 1.0})
+    assert run.here() == 0
+    result = run.result
+    assert (result["status"], result["weights"], result["steps"]) == ("diverged", None, 1)
+    assert result["reason"].startswith("after the last step: ") and result["reason"].endswith(reason)
+    assert not (run.checkpoints / "final" / "model.safetensors").exists()
+    assert run.here() == 0
+
+
+@pytest.mark.parametrize(
     ("loss", "norm", "mean", "full", "reason"),
     [
         (3.0, 1.0, 3.0, True, None),

@@ -14,7 +14,7 @@ from respath.comparison.results import Results
 from respath.config.project import Project
 from respath.documents import check
 from respath.errors import UserError, explain_os_error
-from respath.files import write_json
+from respath.files import read_json, write_json
 from respath.jobs import check_writable
 from respath.settings import Settings, UserConfig
 from respath.spec.document import identity
@@ -104,12 +104,10 @@ def test_an_empty_file_says_what_it_needs(copied):
 def test_a_number_that_is_none_is_refused(copied, number):
     path = copied / "papers/toy/paper.yaml"
     lines = path.read_text().splitlines()
-    at = next(i for i, line in enumerate(lines) if "weight_decay:" in line)
-    lines[at] = lines[at].split("weight_decay:")[0] + f"weight_decay: {number}"
+    at = next(i for i, line in enumerate(lines) if "peak_lr:" in line)
+    lines[at] = lines[at].split("peak_lr:")[0] + f"peak_lr: {number}"
     path.write_text("\n".join(lines))
-    assert "recipe.weight_decay: input should be a finite number" in problems(
-        Project, copied, {"papers": ["toy"]}
-    )
+    assert "recipe.peak_lr: input should be a finite number" in problems(Project, copied, {"papers": ["toy"]})
 
 
 @pytest.mark.parametrize(
@@ -196,3 +194,32 @@ def test_a_plan_in_a_log_keeps_a_target_and_its_title_in_one_line(capsys, monkey
     assert main() == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("resformer_table3 "))
     assert Project(ROOT).artifact("resformer_table3").definition.title in line
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_result_file_with_a_number_that_is_not_finite_is_refused_in_one_line(tmp_path, number):
+    project, _ = toy(tmp_path)
+    path = tmp_path / "evals" / run_id(toy_project(), "S", "base", 1) / "loss.json"
+    record = read_json(path)
+    path.write_text(path.read_text().replace(str(record["mean_loss"]), number))
+    said = problems(compare, project, Results(project, tmp_path))
+    assert said == f"{path}: holds {number}, which is no result; delete it and run the same command again"
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(path, {"loss": float("inf")})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("bpe, vocab_size: 300", "bpe, vocab_size: 400", "the tokenizer has 400 entries, the model only 300"),
+        ("train_tokens: 2000", "train_tokens: 1", "have a quota of no tokens"),
+        ("width: 16,", "width: 17,", "width 17 is not a multiple of heads 2 (size S, variant base)"),
+    ],
+    ids=["tokenizer", "quota", "shape"],
+)
+def test_what_is_wrong_at_a_scale_is_one_line_at_the_scale(copied, old, new, expected):
+    path = copied / "papers/toy/scales/smoke.yaml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+    said = problems(Project, copied, {"papers": ["toy"]})
+    assert "\n" not in said and said.startswith("papers/toy/scales/smoke.yaml") and said.endswith(expected)

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from respath.model import build_model, parameter_roles
 from respath.spec.model import ModelSpec
-from respath.spec.recipe import Recipe
+from respath.spec.recipe import AdamWSpec, Recipe
 from respath.training.objective import GradientStep, make_objective
 from respath.training.optimizer import make_optimizer
 from respath.training.planning import Plan
@@ -33,7 +33,7 @@ RECIPE = Recipe(
     warmup_steps=1,
     peak_lr=1e-2,
     final_lr=1e-3,
-    adam_eps=1e-3,
+    optimizer=AdamWSpec(kind="adamw", eps=1e-3),
     grad_clip=None,
     batch_sequences=RANKS * ROWS,
     context=LENGTH,

@@ -97,8 +97,9 @@ rule evaluate_lm:
         tokenizer=lambda w: tokenizer_of(w.run),
         checkpoints=CHECKPOINTS,
     params:
-        limit=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).limit or "none",
+        # Another name than "limit", whose results are of the first items of each file.
+        sample=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).limit or "none",
     shell:
         "python -m respath.evaluation.lm --train {input.train:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --tokenizer {resources.tokenizer:q}"
-        " --items {resources.questions:q} --limit {params.limit} --out {output:q} > {log:q} 2>&1"
+        " --items {resources.questions:q} --limit {params.sample} --out {output:q} > {log:q} 2>&1"

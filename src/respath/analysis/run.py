@@ -8,7 +8,7 @@ from typing import Any
 
 from respath.analysis.findings import Findings
 from respath.analysis.inputs import Inputs
-from respath.analysis.stage import analyse_model, document
+from respath.analysis.stage import analyse_model, document, scores_finite
 from respath.evaluation.weights import load_trained, read_train, refuse_other_manifest
 from respath.files import sha256_file
 from respath.spec.run import RunSpec
@@ -39,8 +39,11 @@ def analyse_trained(
     refuse_other_manifest(record, train_json, checkpoints, manifest, manifest_sha256, "analyse")
     model, spec = load_trained(train_json, checkpoints, device)
     inputs = Inputs.read(manifest, context or spec.recipe.context, sequences)
-    found = analyse_model(model, inputs, modules, device)
     more = {"weights_sha256": record["weights"]["sha256"], "manifest_sha256": manifest_sha256}
+    if not scores_finite(model, inputs, device):
+        reason = "the model's scores of the sequences are not finite"
+        return document(record["run"], {}, None, **more, reason=reason), {}
+    found = analyse_model(model, inputs, modules, device)
     return document(record["run"], found, inputs, **more), found
 
 

@@ -93,6 +93,12 @@ def analyse_model(
     return found
 
 
+def scores_finite(model: Transformer, inputs: Inputs, device: str) -> bool:
+    """Whether the model's scores of the first sequences are numbers: analyses of others say nothing."""
+    with torch.inference_mode():
+        return bool(model(next(batches(inputs.packed, device))).isfinite().all())
+
+
 def document(run: str, found: dict[str, Findings], inputs: Inputs | None, **more: Any) -> dict[str, Any]:
     """Content of analysis.json. ``inputs`` None: a run that diverged has nothing to look at."""
     return {

@@ -21,7 +21,7 @@ from respath.comparison.claims import NOT_RUN as CLAIM_NOT_RUN
 from respath.comparison.costs import duration, estimates
 from respath.comparison.noise import noise
 from respath.comparison.notes import scale_notes
-from respath.comparison.provenance import provenance_of, stale_runs
+from respath.comparison.provenance import provenance_of_artifact, stale_runs
 from respath.comparison.results import Results
 from respath.config.project import Artifact, Project
 
@@ -91,9 +91,7 @@ def _table(project: Project, results: Results, grid: Grid) -> dict[str, Any]:
         "cells": [cell.as_dict() for cell in grid.compared()],
         "counts": grid.counts(),
         "rank": rank_agreement(project, grid),
-        "provenance": provenance_of(
-            project, results, artifact.paper, project.trained_runs(artifact)
-        ).as_dict(),
+        "provenance": provenance_of_artifact(project, results, artifact).as_dict(),
     }
 
 
@@ -101,9 +99,7 @@ def _figure(project: Project, results: Results, artifact: Artifact) -> dict[str,
     return {
         "target": artifact.target,
         "title": artifact.definition.title,
-        "provenance": provenance_of(
-            project, results, artifact.paper, project.trained_runs(artifact)
-        ).as_dict(),
+        "provenance": provenance_of_artifact(project, results, artifact).as_dict(),
     }
 
 

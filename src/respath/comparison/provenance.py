@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from respath.comparison.results import Results, imported
-from respath.config.project import Project, Run
+from respath.config.project import Artifact, Project, Run
 
 
 @dataclasses.dataclass(frozen=True)
 class Provenance:
     """What the runs behind an artifact recorded. Hashes are shortened to what a reader can compare by eye.
 
+    ``items``: per task what its accuracies were measured on, "100 of 10,042" (of an artifact that shows accuracies).
     ``commits``: commits of the training runs (``+`` marks uncommitted changes), never today's; empty when no run is there
     or none ran in a git checkout. ``present`` of ``wanted`` runs have ended.
     """
@@ -27,6 +28,7 @@ class Provenance:
     wanted: int
     stand_in: bool
     data_note: str
+    items: tuple[str, ...]
     warnings: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -56,9 +58,20 @@ def sources_today() -> str | None:
     return sources_hash()
 
 
-def provenance_of(project: Project, results: Results, paper: str, runs: Iterable[Run]) -> Provenance:
-    """Provenance of an artifact from its runs (all seeds, finished or not)."""
+def provenance_of_artifact(project: Project, results: Results, artifact: Artifact) -> Provenance:
+    """Provenance of a table or figure from its runs (all seeds, finished or not)."""
+    runs = project.trained_runs(artifact)
+    return provenance_of(
+        project, results, artifact.paper, runs, accuracies="lm" in project.metrics_of(artifact)
+    )
+
+
+def provenance_of(
+    project: Project, results: Results, paper: str, runs: Iterable[Run], accuracies: bool = False
+) -> Provenance:
+    """Provenance of runs; ``accuracies``: with the items that their tasks were evaluated on."""
     runs = list(runs)
+    items = items_of(results, runs) if accuracies else {}
     records = {run.id: record for run in runs if (record := results.train(run.id)) is not None}
     manifest = results.manifest(paper)
     return Provenance(
@@ -74,8 +87,28 @@ def provenance_of(project: Project, results: Results, paper: str, runs: Iterable
         wanted=len(runs),
         stand_in=bool(manifest and manifest.get("stand_in")),
         data_note=str((manifest or {}).get("note") or ""),
-        warnings=tuple(_warnings(results, runs, records)),
+        items=tuple(f"{task} {' or '.join(counts)}" for task, counts in items.items()),
+        warnings=(
+            *_warnings(results, runs, records),
+            *(
+                f"its runs were evaluated on different items of {task}"
+                for task, counts in items.items()
+                if len(counts) > 1
+            ),
+        ),
     )
+
+
+def items_of(results: Results, runs: Iterable[Run]) -> dict[str, tuple[str, ...]]:
+    """Per evaluated task the numbers of items that there are among the runs: one, unless a limit was changed between them."""
+    found: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for task, entry in ((results.lm(run.id) or {}).get("tasks") or {}).items():
+            if entry["status"] == "done":
+                # Older results took the first items of the file and did not record how many there are.
+                whole = f" of {entry['of_items']:,}" if "of_items" in entry else " (the first ones)"
+                found.setdefault(task, {})[f"{entry['items']:,}{whole}"] = None
+    return {task: tuple(counts) for task, counts in found.items()}
 
 
 def _warnings(results: Results, runs: list[Run], records: dict[str, dict[str, Any]]) -> list[str]:

@@ -30,12 +30,13 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "tables": tables.Tables,
     "figures": figures.Figures,
     "reported": reported.Reported,
+    "claims": claims.Claims,
     "scale": scales.Scale,
     "scale_of_paper": scales.ScalePaper,
     "corpora": paper.Corpora,
 }
 #: Files that are lists of entries.
-LISTS: dict[str, type[BaseModel]] = {"claims": claims.Claim, "decisions": decisions.Decision}
+LISTS: dict[str, type[BaseModel]] = {"decisions": decisions.Decision}
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:

@@ -18,6 +18,8 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows
 from tqdm import tqdm
 
+from respath.evaluation.weights import NotFinite
+
 if TYPE_CHECKING:
     from respath.model.transformer import Transformer
 
@@ -259,9 +261,11 @@ class RespathLM(TemplateLM):
             values.append(logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0].double())
             hits.append(logits.argmax(-1) == tokens)
         sizes = [len(pieces[index].targets) for index in owners]
-        parts = zip(
-            owners, torch.cat(values).cpu().split(sizes), torch.cat(hits).cpu().split(sizes), strict=True
-        )
+        scores = torch.cat(values).cpu()
+        # Any logit that is not finite makes these so.
+        if not bool(scores.isfinite().all()):
+            raise NotFinite("the model's scores of evaluation items are not finite")
+        parts = zip(owners, scores.split(sizes), torch.cat(hits).cpu().split(sizes), strict=True)
         for index, value, hit in parts:
             results[index] = (float(value.sum()), bool(hit.all()))
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
+import hashlib
 import json
 import logging
+import math
 import os
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from typing import Any
 from respath.data.paths import inside
 from respath.errors import UserError, guard
 from respath.evaluation.suites import definitions_folder, lm_eval_version
-from respath.evaluation.weights import chosen_device, load_trained, read_train
+from respath.evaluation.weights import NotFinite, chosen_device, load_trained, read_train
 from respath.files import read_json, sha256_file, write_json, write_text
 from respath.startup import slow_imports
 
@@ -47,6 +48,22 @@ def read_items(path: Path) -> dict[str, Any]:
     if problems:
         raise UserError(problems)
     return items
+
+
+def keyed_sample(lines: list[str], task: str, limit: int | None) -> list[str]:
+    """``limit`` items in the order of the file (all when None): those with the smallest hashes of task and content.
+
+    A fixed sample: files are sorted by source or difficulty, so their first items are none. Smaller limits take parts of
+    larger ones, and the order of the file does not matter.
+    """
+
+    def key(place: int) -> tuple[bytes, int]:
+        return hashlib.blake2b(
+            lines[place].strip().encode(), key=task.encode()[:64], digest_size=16
+        ).digest(), place
+
+    chosen = sorted(range(len(lines)), key=key)[:limit]
+    return [lines[place] for place in sorted(chosen)]
 
 
 def override(name: str, entry: dict[str, Any], data: Path) -> str:
@@ -93,13 +110,15 @@ def _metrics(results: dict[str, Any], samples: list[dict[str, Any]]) -> dict[str
     for name in ("acc", "acc_norm"):
         if name in found and len(samples) > 1:
             found[f"{name}_stderr"] = float(mean_stderr([sample[name] for sample in samples]))
+    if odd := [name for name, value in found.items() if not math.isfinite(value)]:
+        raise NotFinite(f"{odd[0]} is not finite")
     return dict(sorted(found.items()))
 
 
 def evaluate_tasks(
     make_lm: Callable[[], Any], items_path: Path, limit: int | None
 ) -> dict[str, dict[str, Any]]:
-    """Entry per task of ``items_path``: metrics on its first ``limit`` items (all when None), or why it was not run.
+    """Entry per task of ``items_path``: metrics on ``limit`` of its items (all when None), or why it was not run.
 
     ``make_lm`` builds the language model; it is called once lm-eval may be imported.
     """
@@ -115,11 +134,9 @@ def evaluate_tasks(
         work = Path(folder)
         stay_offline(work / "cache")
         for name, entry in ready.items():
-            # lm-eval's own limit is applied after the whole data set was read and converted; the first rows of the
-            # file are the same items.
             data = work / f"{name}.jsonl"
             with inside(items_path.parent, str(entry["file"])).open(encoding="utf-8") as stream:
-                write_text(data, "".join(itertools.islice(stream, limit)))
+                write_text(data, "".join(keyed_sample(list(stream), name, limit)))
             write_text(work / "tasks" / f"{name}.yaml", override(name, entry, data))
         try:
             from lm_eval.evaluator import evaluate
@@ -131,13 +148,17 @@ def evaluate_tasks(
         logging.getLogger("lm_eval").setLevel(logging.ERROR)
         manager = TaskManager(include_path=str(work / "tasks"), include_defaults=False)
         # evaluate() rather than simple_evaluate(), which asks git, pip and the compilers for their versions.
-        results = evaluate(make_lm(), manager.load(list(ready)), bootstrap_iters=0, log_samples=True)
+        try:
+            results = evaluate(make_lm(), manager.load(list(ready)), bootstrap_iters=0, log_samples=True)
+        except OverflowError:
+            raise NotFinite("a perplexity is beyond the largest number") from None
     for name, entry in ready.items():
         outcome[name] = {
             "status": "done",
             "source": entry["source"],
             "split": entry["split"],
             "items": len(results["samples"][name]),
+            "of_items": entry["items"],
             "items_sha256": entry["sha256"],
             "version": results["versions"][name],
             "metrics": _metrics(results["results"][name], results["samples"][name]),
@@ -160,11 +181,7 @@ def evaluate_run(
         "lm_eval_version": lm_eval_version(),
     }
     if record["status"] == "diverged":
-        return {
-            **content,
-            "status": "diverged",
-            "tasks": {name: {"status": "diverged"} for name in known["tasks"]},
-        }
+        return {**content, **_diverged(record.get("reason"), known)}
     counts: dict[str, int] = {}
     made = []
 
@@ -176,7 +193,14 @@ def evaluate_run(
         made.append(RespathLM(model, encode, decode, eos_id, spec.recipe.context, device))
         return made[0]
 
-    tasks = evaluate_tasks(make_lm, items, limit)
+    try:
+        tasks = evaluate_tasks(make_lm, items, limit)
+    except NotFinite as error:
+        return {
+            **content,
+            **_diverged(str(error), known),
+            "weights_sha256": record["weights"]["sha256"],
+        }
     if made:
         counts = dataclasses.asdict(made[0].counts)
         del counts["tokens_read"]
@@ -187,6 +211,14 @@ def evaluate_run(
         "tasks": tasks,
         "counts": counts,
         "weights_sha256": record["weights"]["sha256"],
+    }
+
+
+def _diverged(reason: str | None, known: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "status": "diverged",
+        "reason": reason or "training diverged",
+        "tasks": {name: {"status": "diverged"} for name in known["tasks"]},
     }
 
 
@@ -218,7 +250,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--checkpoints", type=Path, required=True, help="checkpoint folder of this run")
     parser.add_argument("--tokenizer", type=Path, required=True, help="tokenizer.json")
     parser.add_argument("--items", type=Path, required=True, help="items.json of respath.evaluation.items")
-    parser.add_argument("--limit", type=_limit, required=True, help="first items per task, or none for all")
+    parser.add_argument(
+        "--limit", type=_limit, required=True, help="items per task, a fixed sample, or none for all"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")

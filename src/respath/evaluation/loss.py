@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from respath.errors import UserError, guard
-from respath.evaluation.weights import chosen_device, load_trained, read_train, refuse_other_manifest
+from respath.evaluation.weights import (
+    NotFinite,
+    chosen_device,
+    load_trained,
+    read_train,
+    refuse_other_manifest,
+)
 from respath.files import sha256_file, write_json
 from respath.startup import slow_imports
 
@@ -104,34 +110,44 @@ def evaluate(
         "manifest_sha256": manifest_sha256,
     }
     if record["status"] == "diverged":
-        return {**content, "status": "diverged", "domains": {}, "mean_loss": None, "mean_bits_per_byte": None,
-                "weights_sha256": None}  # fmt: skip
+        return {**content, **_diverged(record.get("reason")), "weights_sha256": None}
     refuse_other_manifest(record, train_json, checkpoints, manifest, manifest_sha256, "evaluate")
     model, _ = load_trained(train_json, checkpoints, device)
+    content["weights_sha256"] = record["weights"]["sha256"]
     common = {}
-    if common_context is not None:
-        scored = _scored(model, manifest, common_context, sequences, device)
-        common = {"common": {"context": common_context, **scored}}
+    try:
+        if common_context is not None:
+            scored = _scored(model, manifest, common_context, sequences, device)
+            common = {"common": {"context": common_context, **scored}}
+        scored = _scored(model, manifest, content["context"], sequences, device)
+    except NotFinite as error:
+        return {**content, **_diverged(str(error))}
+    return {**content, "status": "done", **scored, **common}
+
+
+def _diverged(reason: str | None) -> dict[str, Any]:
     return {
-        **content,
-        "status": "done",
-        **_scored(model, manifest, content["context"], sequences, device),
-        **common,
-        "weights_sha256": record["weights"]["sha256"],
+        "status": "diverged",
+        "reason": reason or "training diverged",
+        "domains": {},
+        "mean_loss": None,
+        "mean_bits_per_byte": None,
     }
 
 
 def _scored(
     model: torch.nn.Module, manifest: Path, context: int, sequences: int, device: str
 ) -> dict[str, Any]:
-    """Losses on the frozen rows of one length."""
+    """Losses on the frozen rows of one length. Raises NotFinite."""
     from respath.data.loader import store_byte_lengths, validation_rows
 
     lengths = store_byte_lengths(manifest)
-    domains = {
-        domain: summarise(token_losses(model, chosen, device), lengths[chosen[:, 1:]])
-        for domain, chosen in validation_rows(manifest, context, sequences).items()
-    }
+    domains = {}
+    for domain, chosen in validation_rows(manifest, context, sequences).items():
+        losses = token_losses(model, chosen, device)
+        if not np.isfinite(losses).all():
+            raise NotFinite(f"the validation loss on {domain} is not finite")
+        domains[domain] = summarise(losses, lengths[chosen[:, 1:]])
     return {
         "domains": domains,
         "mean_loss": unweighted_mean(domains, "loss"),

@@ -14,6 +14,11 @@ from respath.spec.run import RunSpec
 if TYPE_CHECKING:
     from respath.model.transformer import Transformer
 
+
+class NotFinite(ArithmeticError):
+    """What a trained model computes is not finite: its run has diverged, whatever its weights look like."""
+
+
 #: Below the checkpoint folder of a run.
 FINAL_WEIGHTS = Path("final/model.safetensors")
 

@@ -212,6 +212,10 @@ def _claim(resolver: Resolver, folder: PaperFolder, claim: Claim) -> Iterator[st
     """Problems of a claim, each from the key on."""
     for key, _, request in needs.claim_requests(claim):
         yield from (_at(f"{key}: ", line) for line in dict.fromkeys(_refused(resolver, folder, request)))
+    for alternative in claim.alternatives:
+        for test in alternative.of(claim.tests):
+            if problem := _no_metric(resolver, folder, test):
+                yield f"alternatives.{alternative.name}: {problem}"
     for test in claim.tests:
         if problem := _no_metric(resolver, folder, test):
             yield f"metric: {problem}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from respath.documents import Collector, Model, Place, load, load_list, where
 from respath.errors import UserError, did_you_mean
-from respath.papers.claims import Claim, Test
+from respath.papers.claims import Claim, Claims, Test
 from respath.papers.decisions import Decision
 from respath.papers.figures import Figure, Figures
 from respath.papers.paper import Corpora, Paper, Variant, Variants
@@ -68,6 +68,7 @@ class PaperFolder:
     tables: dict[str, Table]
     figures: dict[str, Figure]
     claims: tuple[Claim, ...]
+    variance: str
     decisions: tuple[Decision, ...]
     reported: dict[str, Reported]
     scales: dict[str, ScalePaper]
@@ -179,10 +180,8 @@ class Library:
         main = collect(self._named, Paper, f"{base}/paper.yaml", paper)
         variants = collect(self._document, Variants, f"{base}/variants.yaml")
         tables, figures = optional(load, "tables.yaml", Tables), optional(load, "figures.yaml", Figures)
-        claims, decisions = (
-            optional(load_list, "claims.yaml", Claim),
-            optional(load_list, "decisions.yaml", Decision),
-        )
+        claims = optional(load, "claims.yaml", Claims)
+        decisions = optional(load_list, "decisions.yaml", Decision)
         files = sorted((self.root / base / "reported").glob("*.yaml"))
         reported = {path.stem: collect(self._short, load_reported, path) for path in files}
         scales = {}
@@ -206,7 +205,8 @@ class Library:
             variants=variants.variants,
             tables=tables.tables if tables else {},
             figures=figures.figures if figures else {},
-            claims=claims,
+            claims=claims.claims if claims else (),
+            variance=claims.variance if claims else "own",
             decisions=decisions,
             reported=reported,
             scales=scales,

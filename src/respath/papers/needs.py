@@ -130,11 +130,16 @@ def checkpoints(resolver: Resolver, artifact: Artifact) -> dict[str, set[str]]:
 
 
 def claim_requests(claim: Claim) -> Iterator[tuple[str, str, RunRequest]]:
-    """Key, metric and run of every side of a claim, at every size of it."""
-    for i, test in enumerate(claim.tests):
-        for name, side in (("left", test.left), ("right", test.right)):
-            for size in (side.sizes or (side.size,)) if side else ():
-                yield (f"all_of.{i}.{name}" if claim.all_of else name), test.metric, side.request(size)
+    """Key, metric and run of every side of a claim and of its alternatives, at every size of it."""
+    for reading, tests in claim.readings():
+        where = f"alternatives.{reading}." if reading else ""
+        for i, test in enumerate(tests):
+            for name, side in (("left", test.left), ("right", test.right)):
+                key = f"{where}all_of.{i}.{name}" if claim.all_of else f"{where}{name}"
+                for size in (side.sizes or (side.size,)) if side else ():
+                    yield key, test.metric, side.request(size)
+                if side and (other := side.subtracted()):
+                    yield f"{key}.minus", test.metric, other
 
 
 def claimed_analyses(resolver: Resolver, paper: str) -> dict[str, tuple[Run, set[str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
@@ -10,7 +11,7 @@ from respath.config.request import Overrides
 from respath.letters import Text
 from respath.spec.data import Corpus, Tokenizer
 from respath.spec.document import Document
-from respath.spec.recipe import Muon, ParameterGroup, Precision
+from respath.spec.recipe import RecipeTerms
 
 
 def _names(mapping: dict[str, Any]) -> dict[str, Any]:
@@ -39,35 +40,26 @@ class Size(Document):
     note: Text | None = None
 
 
-class PaperRecipe(Document):
+class PaperRecipe(RecipeTerms):
     """The paper's training recipe, in the paper's own terms; scales multiply or replace parts of it."""
 
-    steps: int
-    warmup_steps: int
-    start_lr: float
-    peak_lr: float
-    final_lr_ratio: float
-    beta1: float
-    beta2: float
-    adam_eps: float
-    weight_decay: float
-    grad_clip: float | None
-    context: int
+    final_lr_ratio: float = Field(ge=0, le=1)
     micro_batch_tokens: int
     """A step is ``micro_batches`` micro-batches (over all GPUs and accumulation) of ``micro_batch_tokens //
     context`` sequences: how the paper keeps about 2M tokens per step at every length (Table 13)."""
     micro_batches: int
-    precision: Precision = "bf16"
-    coefficient_weight_decay: float = 0.0
-    norm_weight_decay: float = 0.0
-    optimizer: Literal["adamw", "muon_adamw"] = "adamw"
-    schedule: Literal["cosine", "constant_linear"] = "cosine"
-    warmdown_share: float | None = None
-    groups: dict[str, ParameterGroup] = {}
-    muon: Muon | None = None
     target_flops: float | None = None
     """Training FLOPs of every run, in the paper's own count: a variant that costs less per token takes more steps.
     null: all runs take ``steps``, which are the baseline's otherwise."""
+
+    def changed(self, overrides: Overrides) -> dict[str, Any]:
+        """Its fields with others in their place; of an optimizer or schedule of the same kind, only the settings that are given."""
+        fields = {**self.model_dump(mode="json"), **overrides}
+        for part in ("optimizer", "schedule"):
+            own, other = getattr(self, part), overrides.get(part)
+            if isinstance(other, Mapping) and other.get("kind", own.kind) == own.kind:
+                fields[part] = own.model_dump(mode="json") | other
+        return fields
 
 
 class DomainShare(Document):
@@ -123,7 +115,7 @@ class Evaluation(Document):
     tasks: tuple[str, ...] = ()
     """lm-eval tasks (zero-shot), in the paper's order."""
     limit: int | None = None
-    """Items per task; null takes all."""
+    """Items per task, a fixed sample of them; null takes all."""
     common_context: int | None = None
     """Length at which runs of longer training sequences are scored too (``loss.common``), in the paper's terms."""
     analysis_sequences: int = Field(143, ge=1)

@@ -7,19 +7,19 @@ import functools
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from respath.config.request import Overrides, RunRequest
 from respath.documents import Place, assembled, findings, line_at
 from respath.errors import UserError, did_you_mean
 from respath.files import canonical_json
 from respath.papers.library import Artifact, Library, PaperFolder
-from respath.papers.paper import Evaluation
+from respath.papers.paper import Evaluation, PaperRecipe
 from respath.papers.scales import MOST_COEFFICIENT_LR, Scale
 from respath.settings import UserConfig
 from respath.spec.data import Data, Sample
 from respath.spec.model import ModelSpec
-from respath.spec.recipe import Muon, Recipe, summed_learning_rate
+from respath.spec.recipe import Recipe, RecipeTerms, summed_learning_rate
 from respath.spec.run import RunSpec, run_hash, spec_text
 
 #: Text kept per token of quota: more than any tokenizer here needs, so that the token quota is what stops.
@@ -34,6 +34,17 @@ PRINTED = {
 
 #: The scale whose models are the papers' own.
 PAPER_SCALE = "paper"
+
+
+RecipeKind = TypeVar("RecipeKind", bound=RecipeTerms)
+
+
+def _checked(kind: type[RecipeKind], fields: Mapping[str, Any]) -> RecipeKind:
+    """Fields as a recipe. Raises UserError with a line per key that is wrong."""
+    found, recipe = findings(kind, fields)
+    if recipe is None:
+        raise UserError([f"{'.'.join(map(str, ['recipe', *keys]))}: {message}" for keys, message in found])
+    return recipe
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,19 +249,14 @@ class PaperAtScale:
     def _recipe(
         self, overrides: Overrides, context: int | None, size: str | None, variant: str | None
     ) -> Recipe:
-        base, small = self.folder.paper.recipe, self.changes.recipe
-        terms = base.model_dump() | overrides
-        extra = {key: value for key, value in overrides.items() if key not in type(base).model_fields}
-        if unknown := [key for key in extra if key not in Recipe.model_fields]:
-            raise UserError(
-                [f"recipe.{key}: unknown key{did_you_mean(key, Recipe.model_fields)}" for key in unknown]
-            )
-        steps = small.steps or terms["steps"]
-        warmup = math.ceil(terms["warmup_steps"] * steps / terms["steps"]) if terms["warmup_steps"] else 0
-        length = max(2, (context or terms["context"]) // small.context_divisor)
-        tokens = small.micro_batch_tokens or terms["micro_batch_tokens"]
-        batch_sequences = max(1, tokens // length) * (small.micro_batches or terms["micro_batches"])
-        if terms["target_flops"] and size and variant:
+        small = self.changes.recipe
+        terms = _checked(PaperRecipe, self.folder.paper.recipe.changed(overrides))
+        steps = small.steps or terms.steps
+        warmup = math.ceil(terms.warmup_steps * steps / terms.steps)
+        length = max(2, (context or terms.context) // small.context_divisor)
+        tokens = small.micro_batch_tokens or terms.micro_batch_tokens
+        batch_sequences = max(1, tokens // length) * (small.micro_batches or terms.micro_batches)
+        if terms.target_flops and size and variant:
             # Equal FLOPs: a small scale's steps are its baseline's. Warm-up stays as long as the baseline's.
             cost = self._flops_per_token(size, variant, length)
             if small.steps:
@@ -258,54 +264,31 @@ class PaperAtScale:
                     size, self.folder.paper.accounting.baseline, length
                 )
             else:
-                target = terms["target_flops"] / (batch_sequences * length)
+                target = terms.target_flops / (batch_sequences * length)
             steps = max(1, round(target / cost))
-        same = (
-            "beta1",
-            "beta2",
-            "adam_eps",
-            "weight_decay",
-            "grad_clip",
-            "coefficient_weight_decay",
-            "norm_weight_decay",
+        optimizer = terms.optimizer.scaled(
+            small.lr_factor, steps if small.steps else terms.steps, terms.steps
         )
-        fields: dict[str, Any] = {
-            "steps": steps,
-            "warmup_steps": min(warmup, steps - 1),
-            "start_lr": terms["start_lr"] * small.lr_factor,
-            "peak_lr": terms["peak_lr"] * small.lr_factor,
-            "final_lr": terms["peak_lr"] * small.lr_factor * terms["final_lr_ratio"],
-            **{key: terms[key] for key in same},
-            "batch_sequences": batch_sequences,
-            "context": length,
-            "precision": overrides.get("precision") or small.precision or terms["precision"],
-        }
-        if terms["optimizer"] != "adamw":
-            muon = terms["muon"]
-            groups = {
-                name: group | {"lr": float(f"{group['lr'] * small.lr_factor:.12g}")}
-                for name, group in terms["groups"].items()
-            }
-            fields |= {"optimizer": terms["optimizer"], "muon": muon, "groups": groups}
-            if muon and steps != terms["steps"] and small.steps:
-                # 400 steps of momentum warm-up would outlast a short run, and its momentum would jump.
-                paper_steps = muon.get("momentum_warmup_steps", Muon().momentum_warmup_steps)
-                fields["muon"] = muon | {
-                    "momentum_warmup_steps": math.ceil(paper_steps * steps / terms["steps"])
-                }
-        if terms["schedule"] != "cosine":
-            fields |= {"schedule": terms["schedule"], "warmdown_share": terms["warmdown_share"]}
         # Products such as 6e-4 * 5 carry rounding dust into ids and tables; twelve digits are what anybody means.
-        fields = {
-            key: float(f"{value:.12g}") if isinstance(value, float) else value
-            for key, value in fields.items()
+        rates = {
+            "start_lr": terms.start_lr * small.lr_factor,
+            "peak_lr": terms.peak_lr * small.lr_factor,
+            "final_lr": terms.peak_lr * small.lr_factor * terms.final_lr_ratio,
         }
-        found, recipe = findings(Recipe, fields | extra)
-        if recipe is None:
-            raise UserError(
-                [f"{'.'.join(map(str, ['recipe', *keys]))}: {message}" for keys, message in found]
-            )
-        if small.coefficient_lr == "matched" and "coefficient_lr_multiplier" not in extra:
+        recipe = _checked(
+            Recipe,
+            {
+                **terms.model_dump(mode="json", include=set(RecipeTerms.model_fields)),
+                **{name: float(f"{rate:.12g}") for name, rate in rates.items()},
+                "optimizer": optimizer.model_dump(mode="json"),
+                "steps": steps,
+                "warmup_steps": min(warmup, steps - 1),
+                "batch_sequences": batch_sequences,
+                "context": length,
+                "precision": overrides.get("precision") or small.precision or terms.precision,
+            },
+        )
+        if small.coefficient_lr == "matched" and "coefficient_lr_multiplier" not in overrides:
             ratio = summed_learning_rate(self.full.recipe(overrides, context)) / summed_learning_rate(recipe)
             factor = min(ratio, MOST_COEFFICIENT_LR)
             recipe = recipe.model_copy(update={"coefficient_lr_multiplier": float(f"{factor:.6g}")})

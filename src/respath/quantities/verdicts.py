@@ -41,8 +41,6 @@ VERDICTS = (SUPPORTED, CONTRADICTED, NO_EFFECT, UNDECIDED, TOO_FEW, NOT_RUN, NOT
 _DECISIONS = (SUPPORTED, NO_EFFECT, CONTRADICTED)
 #: Two-sided level of a verdict, and of all primary verdicts of a paper together.
 LEVEL = 1 - CONFIDENCE
-#: Primary claims that a paper may name.
-MOST_PRIMARY = 6
 
 # --- what is asked -------------------------------------------------------------------------------------------------
 

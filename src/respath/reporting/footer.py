@@ -15,6 +15,8 @@ def footer_lines(provenance: Provenance) -> list[str]:
         commits = ", ".join(provenance.commits) or "not recorded"
         manifests = ", ".join(provenance.manifests) or "not recorded"
         lines.append(f"Commit of the runs: {commits}. Token manifest: {manifests}.")
+    if provenance.items:
+        lines.append(f"Items evaluated: {', '.join(provenance.items)}.")
     # Only where runs were read: a table without any must not change when a token store appears beside it.
     if provenance.stand_in and provenance.present:
         lines.append("The training text is a stand-in for the paper's corpus.")

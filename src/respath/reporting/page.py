@@ -25,7 +25,7 @@ from respath.comparison.diff import (
 from respath.comparison.noise import noise
 from respath.comparison.notes import scale_notes
 from respath.comparison.options import add_options, open_project
-from respath.comparison.provenance import Provenance, provenance_of
+from respath.comparison.provenance import Provenance, provenance_of, provenance_of_artifact
 from respath.comparison.results import Results, imported
 from respath.config.project import Artifact, Project
 from respath.errors import OK, guard
@@ -141,7 +141,7 @@ def figure_context(project: Project, results: Results, artifact: Artifact, folde
 
 def artifact_context(project: Project, results: Results, artifact: Artifact) -> dict[str, Any]:
     """What tables and figures have in common."""
-    provenance: Provenance = provenance_of(project, results, artifact.paper, project.trained_runs(artifact))
+    provenance: Provenance = provenance_of_artifact(project, results, artifact)
     return {
         "id": artifact.id,
         "target": artifact.target,

@@ -14,7 +14,7 @@ from pathlib import Path
 from respath.comparison.claims import judge_claim
 from respath.comparison.diff import scale_note
 from respath.comparison.options import add_options, open_project
-from respath.comparison.provenance import provenance_of
+from respath.comparison.provenance import provenance_of, provenance_of_artifact
 from respath.comparison.results import Results
 from respath.config.project import Project
 from respath.errors import OK, WRONG_USE, UserError, guard
@@ -45,7 +45,7 @@ def document(project: Project, results: Results, paper_id: str, folder: Path) ->
     paper = project.folder(paper_id).paper
     artifacts = []
     for artifact in project.artifacts(paper_id):
-        provenance = provenance_of(project, results, paper_id, project.trained_runs(artifact))
+        provenance = provenance_of_artifact(project, results, artifact)
         rendered = folder / f"{artifact.id}.{'tex' if artifact.is_table else 'pdf'}"
         artifacts.append(
             {

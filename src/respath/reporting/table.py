@@ -13,7 +13,7 @@ import jinja2
 
 from respath.comparison.cells import Cell, Grid, build_grid
 from respath.comparison.options import add_artifact_options, open_artifact
-from respath.comparison.provenance import Provenance, provenance_of
+from respath.comparison.provenance import Provenance, provenance_of_artifact
 from respath.comparison.results import Results
 from respath.config.project import Artifact, Project
 from respath.errors import OK, UserError, guard
@@ -177,7 +177,7 @@ def render(project: Project, results: Results, artifact: Artifact) -> tuple[Grid
         raise UserError(f"{artifact.target} is a figure; use python -m respath.reporting.figure")
     grid = build_grid(project, results, artifact)
     layout = lay_out(project, grid)
-    provenance = provenance_of(project, results, artifact.paper, project.trained_runs(artifact))
+    provenance = provenance_of_artifact(project, results, artifact)
     table = csv_text(grid)
     digest = hashlib.sha256(table.encode()).hexdigest()
     texts = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field, model_validator
 
 from respath.files import canonical_json, content_hash
@@ -21,6 +23,10 @@ class RunSpec(Document):
     recipe: Recipe
     data: Data
     seed: int = Field(ge=0)
+
+    def identity(self) -> dict[str, Any]:
+        """With the recipe's own identity."""
+        return super().identity() | {"recipe": self.recipe.identity()}
 
     @model_validator(mode="after")
     def _vocabulary_fits(self):

@@ -8,8 +8,11 @@ the functions under the wrappers are called. The numbers are PyTorch's, bit for 
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import torch
+
+from respath.spec.recipe import Recipe
 
 # Taken before there is any optimizer: making one wraps ``step`` once more.
 _STEP = inspect.unwrap(torch.optim.AdamW.step)
@@ -29,3 +32,39 @@ class AdamW(Uncompiled, torch.optim.AdamW):
     def step(self, closure=None):
         """One update of all parameters that have a gradient."""
         return _STEP(self, closure)
+
+
+def weight_decay(role: str, recipe: Recipe) -> float:
+    """Decay of a role: matrices, embeddings and head as in the recipe; coefficients and norms their own; biases and smear none.
+
+    ResFormer's HF Trainer decays everything but norms and biases (whether the coefficients were among it is open);
+    DepthBench's authors decay the norms too (decision norm-decay).
+    """
+    own = {
+        "coefficient": recipe.coefficient_weight_decay,
+        "norm": recipe.norm_weight_decay,
+        "bias": 0.0,
+        "smear": 0.0,
+    }
+    return own.get(role, recipe.optimizer.weight_decay)
+
+
+def settings(name: str, parameter: torch.nn.Parameter, role: str, recipe: Recipe) -> dict[str, Any]:
+    """Group settings of a parameter; see ``respath.training.optimizer``."""
+    return {"role": role, "weight_decay": weight_decay(role, recipe)}
+
+
+def defaults(recipe: Recipe) -> dict[str, Any]:
+    """AdamW's own settings, of whatever optimizer has it."""
+    chosen = recipe.optimizer
+    return {"lr": recipe.peak_lr, "betas": (chosen.beta1, chosen.beta2), "eps": chosen.eps}
+
+
+def build(groups: list[dict[str, Any]], recipe: Recipe) -> AdamW:
+    """The optimizer of the groups."""
+    return AdamW(groups, fused=True, **defaults(recipe))
+
+
+def scheduled(group: dict[str, Any], recipe: Recipe, step: int) -> dict[str, Any]:
+    """What changes with the step beside the learning rate: nothing."""
+    return {}

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,14 @@ def save_tensors_atomically(
         raise
     _sync_folder(path.parent)
     return digest
+
+
+def not_finite(tensors: Mapping[str, torch.Tensor]) -> str | None:
+    """The first tensor with a value that is NaN or infinite, as ``name has 3 values that are not finite``; None if none has."""
+    for name, tensor in tensors.items():
+        if count := int(tensor.numel() - torch.isfinite(tensor).sum()):
+            return f"{name} has {count:,} value{'s' * (count > 1)} that {'are' if count > 1 else 'is'} not finite"
+    return None
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:

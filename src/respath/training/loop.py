@@ -19,7 +19,7 @@ from respath.files import sha256_file
 from respath.model import build_model, parameter_roles
 from respath.spec.document import identity
 from respath.spec.run import RunSpec, run_hash
-from respath.training.checkpoint import CheckpointStore, Snapshot, save_tensors_atomically
+from respath.training.checkpoint import CheckpointStore, Snapshot, not_finite, save_tensors_atomically
 from respath.training.engine import TorchEngine
 from respath.training.folders import ELSEWHERE, kept_weights
 from respath.training.history import History
@@ -356,6 +356,9 @@ class Training:
                 raise Stopped([line] if self.world.leads else [])
             if due:
                 self.save()
+        # Losses and gradients are those before an update: what the last one did shows in the weights and their score alone.
+        if (broken := not_finite(self.parameters)) or (broken := self.validator.not_finite(steps)):
+            return f"after the last step: {broken}"
         return None
 
     # --- results ---

@@ -16,16 +16,16 @@ arXiv 2505.16932; NorMuon, arXiv 2510.05491; cautious decay, arXiv 2510.12402.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from respath.errors import UserError
 from respath.model.layers import emulates
 from respath.spec.recipe import Recipe
-from respath.training.adamw import AdamW, Uncompiled
+from respath.training.adamw import AdamW, Uncompiled, defaults
 
 #: Quintic a x + b x^3 + c x^5 of each iteration: Polar Express for five iterations with a safety factor of 2 %. More iterations
 #: repeat the last.
@@ -40,21 +40,6 @@ POLAR_EXPRESS = (
 NORM_MARGIN = 1.01
 #: Below it a line's second moment counts as zero.
 SMALLEST_VARIANCE = 1e-10
-
-
-def momentum_at(recipe: Recipe, step: int) -> float:
-    """mu of 0-based ``step``: up over the momentum's own warm-up, held, and down across the warm-down of the learning rate."""
-    muon = recipe.muon
-    if step < muon.momentum_warmup_steps:
-        return muon.momentum_start + (muon.momentum - muon.momentum_start) * step / muon.momentum_warmup_steps
-    warmdown = max(1, round((recipe.warmdown_share or 0.0) * recipe.steps))
-    fallen = max(0.0, (step - (recipe.steps - warmdown)) / warmdown)
-    return muon.momentum + (muon.momentum_end - muon.momentum) * fallen
-
-
-def decay_at(recipe: Recipe, step: int) -> float:
-    """lambda of 0-based ``step``: a half cosine from the recipe's decay to 0."""
-    return recipe.weight_decay * 0.5 * (1 + math.cos(math.pi * step / recipe.steps))
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
@@ -146,3 +131,63 @@ class MuonAdamW(Uncompiled, torch.optim.Optimizer):
             self.state[parameter]["variance"].copy_(moved)
             agrees = change * parameter >= 0
             parameter.sub_(lr * (change + group["weight_decay"] * parameter * agrees))
+
+
+def adamw_group(name: str, role: str) -> str | None:
+    """Which of the optimizer's ``groups`` a parameter belongs to; None for a matrix (Muon's) or an unknown role.
+
+    A coefficient called ``own`` weighs what the layer has anyway (its value, or its residual): it moves a hundred times slower in
+    nanochat, where it is a group of its own.
+    """
+    if role == "coefficient":
+        return "own_coefficients" if name.endswith(".own") else "coefficients"
+    return {"head": "head", "embedding": "embedding", "table": "tables", "smear": "smear"}.get(role)
+
+
+def settings(name: str, parameter: torch.nn.Parameter, role: str, recipe: Recipe) -> dict[str, Any]:
+    """Group settings of a parameter; see ``respath.training.optimizer``. Matrices of one shape are a group of Muon's."""
+    optimizer = recipe.optimizer
+    if role == "matrix" and parameter.dim() == 2:
+        return {
+            "role": role,
+            "shape": tuple(parameter.shape),
+            "beta2": optimizer.muon.beta2,
+            "iterations": optimizer.muon.orthogonalisation_steps,
+        }
+    group = adamw_group(name, role)
+    if group is None:
+        raise UserError(
+            f"recipe.optimizer: muon_adamw has no settings for {name} (role {role}, {parameter.dim()} dimensions); "
+            "train this model with optimizer adamw"
+        )
+    if group not in optimizer.groups:
+        raise UserError(
+            f"recipe.optimizer.groups: {group} is missing, but the model has {name}; give its lr, beta1 and beta2"
+        )
+    chosen = optimizer.groups[group]
+    betas = (chosen.beta1, optimizer.beta1), (chosen.beta2, optimizer.beta2)
+    return {
+        "role": role,
+        "group": group,
+        "relative_lr": chosen.lr / recipe.peak_lr,
+        "betas": tuple(usual if own is None else own for own, usual in betas),
+        "weight_decay": chosen.weight_decay,
+    }
+
+
+def build(groups: list[dict[str, Any]], recipe: Recipe) -> MuonAdamW:
+    """The optimizer of the groups. The iterations run in bf16 unless the recipe computes in fp32."""
+    return MuonAdamW(
+        [group for group in groups if "shape" in group],
+        [group for group in groups if "shape" not in group],
+        dtype=None if recipe.precision == "fp32" else torch.bfloat16,
+        **defaults(recipe),
+    )
+
+
+def scheduled(group: dict[str, Any], recipe: Recipe, step: int) -> dict[str, Any]:
+    """Momentum and decay of matrices, which change with the step."""
+    if "shape" not in group:
+        return {}
+    optimizer = recipe.optimizer
+    return {"momentum": optimizer.momentum(recipe, step), "weight_decay": optimizer.decay(recipe, step)}

@@ -1,17 +1,33 @@
-"""Optimizers with parameter groups by role: what decays, and which learning rate each parameter follows."""
+"""Optimizers with parameter groups by role: what decays, and which learning rate each parameter follows.
+
+The module of an optimizer's document has
+
+* ``settings(name, parameter, role, recipe) -> dict``: the settings of one parameter's group, without its learning rate (but for a
+  ``relative_lr``); parameters with equal ones share a group. UserError where the recipe says nothing about a parameter.
+* ``build(groups, recipe) -> optimizer``.
+* ``scheduled(group, recipe, step) -> dict``: what else of a group changes with the 0-based step.
+"""
 
 from __future__ import annotations
 
 import fnmatch
+import importlib
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from respath.errors import UserError, did_you_mean
-from respath.spec.recipe import Recipe, learning_rate
-from respath.training.adamw import AdamW
-from respath.training.muon import MuonAdamW, decay_at, momentum_at
+from respath.spec.recipe import AdamWSpec, MuonAdamWSpec, Recipe, learning_rate
+
+#: Module of each optimizer, by its document.
+OPTIMIZERS = {AdamWSpec: "respath.training.adamw", MuonAdamWSpec: "respath.training.muon"}
+
+
+def module_of(recipe: Recipe) -> ModuleType:
+    """The module of the recipe's optimizer; imported when it is asked for."""
+    return importlib.import_module(OPTIMIZERS[type(recipe.optimizer)])
 
 
 def learning_rate_factors(roles: Mapping[str, str], recipe: Recipe) -> dict[str, float]:
@@ -38,74 +54,13 @@ def learning_rate_factors(roles: Mapping[str, str], recipe: Recipe) -> dict[str,
     return factors
 
 
-def weight_decay(role: str, recipe: Recipe) -> float:
-    """Decay of a role: matrices, embeddings and head as in the recipe; coefficients and norms their own; biases and smear none.
-
-    ResFormer's HF Trainer decays everything but norms and biases (whether the coefficients were among it is open);
-    DepthBench's authors decay the norms too (decision norm-decay).
-    """
-    own = {
-        "coefficient": recipe.coefficient_weight_decay,
-        "norm": recipe.norm_weight_decay,
-        "bias": 0.0,
-        "smear": 0.0,
-    }
-    return own.get(role, recipe.weight_decay)
-
-
-def adamw_group(name: str, role: str) -> str | None:
-    """Which of ``recipe.groups`` a parameter of the recipe muon_adamw belongs to; None for a matrix (Muon's) or an unknown role.
-
-    A coefficient called ``own`` weighs what the layer has anyway (its value, or its residual): it moves a hundred times slower in
-    nanochat, where it is a group of its own.
-    """
-    if role == "coefficient":
-        return "own_coefficients" if name.endswith(".own") else "coefficients"
-    return {"head": "head", "embedding": "embedding", "table": "tables", "smear": "smear"}.get(role)
-
-
-def _settings(name: str, parameter: torch.nn.Parameter, role: str, recipe: Recipe) -> dict[str, Any]:
-    """The group settings of one parameter, but for its ``factor``; parameters with equal ones share a group.
-
-    Raises UserError where the recipe says nothing about a parameter.
-    """
-    if recipe.optimizer == "adamw":
-        return {"role": role, "weight_decay": weight_decay(role, recipe)}
-    if role == "matrix" and parameter.dim() == 2:
-        muon = recipe.muon
-        return {
-            "role": role,
-            "shape": tuple(parameter.shape),
-            "beta2": muon.beta2,
-            "iterations": muon.orthogonalisation_steps,
-        }
-    group = adamw_group(name, role)
-    if group is None:
-        raise UserError(
-            f"recipe.optimizer: muon_adamw has no settings for {name} (role {role}, {parameter.dim()} dimensions); "
-            "train this model with optimizer adamw"
-        )
-    if group not in recipe.groups:
-        raise UserError(
-            f"recipe.groups: {group} is missing, but the model has {name}; give its lr, beta1 and beta2"
-        )
-    chosen = recipe.groups[group]
-    return {
-        "role": role,
-        "group": group,
-        "relative_lr": chosen.lr / recipe.peak_lr,
-        "betas": (chosen.beta1, chosen.beta2),
-        "weight_decay": chosen.weight_decay,
-    }
-
-
 def _groups(
     parameters: Mapping[str, torch.nn.Parameter], roles: Mapping[str, str], recipe: Recipe
 ) -> list[dict[str, Any]]:
-    factors = learning_rate_factors(roles, recipe)
+    factors, kind = learning_rate_factors(roles, recipe), module_of(recipe)
     groups: dict[tuple, dict[str, Any]] = {}
     for name, parameter in parameters.items():
-        settings = _settings(name, parameter, roles[name], recipe)
+        settings = kind.settings(name, parameter, roles[name], recipe)
         factor = factors[name] * settings.pop("relative_lr", 1.0)
         key = (factor, *settings.items())
         group = groups.setdefault(key, {"params": [], "names": [], "factor": factor, **settings})
@@ -117,7 +72,7 @@ def _groups(
 def make_optimizer(
     parameters: Mapping[str, torch.nn.Parameter], roles: Mapping[str, str], recipe: Recipe
 ) -> torch.optim.Optimizer:
-    """Fused AdamW, or Muon with it, over ``parameters``. Each group carries ``role``, ``factor`` and its parameters' ``names``.
+    """The recipe's optimizer over ``parameters``. Each group carries ``role``, ``factor`` and its parameters' ``names``.
 
     Raises UserError for a parameter without a role or settings and for a pattern in ``recipe.lr_multipliers`` that matches nothing.
     """
@@ -126,24 +81,15 @@ def make_optimizer(
             f"model: no role is known for the parameters {missing[:5]}; see respath.model.parameter_roles"
         )
     groups = _groups(parameters, {name: roles[name] for name in parameters}, recipe)
-    adamw = {"lr": recipe.peak_lr, "betas": (recipe.beta1, recipe.beta2), "eps": recipe.adam_eps}
-    if recipe.optimizer == "adamw":
-        return AdamW(groups, fused=True, **adamw)
-    return MuonAdamW(
-        [group for group in groups if "shape" in group],
-        [group for group in groups if "shape" not in group],
-        dtype=None if recipe.precision == "fp32" else torch.bfloat16,
-        **adamw,
-    )
+    return module_of(recipe).build(groups, recipe)
 
 
 def set_schedule(optimizer: torch.optim.Optimizer, recipe: Recipe, step: int) -> float:
     """Give every group what the recipe says for 0-based ``step``; returns the schedule's learning rate, without factors."""
-    lr = learning_rate(recipe, step)
+    lr, kind = learning_rate(recipe, step), module_of(recipe)
     for group in optimizer.param_groups:
         group["lr"] = lr * group["factor"]
-        if "shape" in group:
-            group |= {"momentum": momentum_at(recipe, step), "weight_decay": decay_at(recipe, step)}
+        group |= kind.scheduled(group, recipe, step)
     return lr
 
 

@@ -28,9 +28,9 @@ def refuse_engine(runtime: Runtime, recipe: Recipe) -> None:
     if runtime.engine != "deepspeed":
         return
     lines = []
-    if recipe.optimizer != "adamw":
+    if recipe.optimizer.kind != "adamw":
         lines.append(
-            f"--runtime: engine: deepspeed flattens matrices, and the recipe's {recipe.optimizer} needs whole ones; "
+            f"--runtime: engine: deepspeed flattens matrices, and the recipe's {recipe.optimizer.kind} needs whole ones; "
             "use engine: torch"
         )
     if recipe.precision == "bf16_params":

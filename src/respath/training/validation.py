@@ -87,6 +87,12 @@ class Validator:
             total += objective(part, "none").double().sum()
         return total.item()
 
+    def not_finite(self, step: int) -> str | None:
+        """That the losses after ``step`` steps are not finite; None where they are, or were not scored."""
+        if self.points and self.points[-1][0] == step and not all(map(math.isfinite, self.points[-1])):
+            return "the validation loss is not finite"
+        return None
+
     # --- checkpoints and results ---
 
     def tensor(self) -> torch.Tensor:
