@@ -10,7 +10,26 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("Snakefile", "config.yaml", "workflow", "profiles", "papers", "scales", "envs", "reports/templates")
+PARTS = ("Snakefile", "workflow", "profiles", "papers", "scales", "envs", "reports/templates")
+
+
+#: Every setting at its default, whatever the user of this checkout has set.
+CONFIG = """\
+scale: smoke
+papers: [resformer]
+seeds: null
+corpus: null
+locations: {}
+tokenizers: {}
+items: auto
+items_location: null
+hf_models: {}
+checkpoints: checkpoints
+missing: error
+runtime:
+  threads: 1
+  device: auto
+"""
 
 
 class ProjectCopy:
@@ -22,6 +41,7 @@ class ProjectCopy:
             source, target = ROOT / part, folder / part
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
+        (folder / "config.yaml").write_text(CONFIG)
         (folder / "src").symlink_to(ROOT / "src")
 
     def snakemake(self, *arguments: str, env: dict[str, str] | None = None, timeout: float = 900):

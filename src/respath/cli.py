@@ -25,11 +25,11 @@ Try, in this order:
 
 \b
   respath list                                     the tables and figures
-  respath show resformer_table3                    what one is made of: runs, metrics
-  respath plan resformer_table3 --scale paper      what it costs, before spending anything
-  snakemake resformer_table3                       make it, at config.yaml's scale
-  respath diff resformer_table3                    ours against the printed numbers
-  respath account resformer/82M/svformer           parameters, FLOPs, KV bytes of one model
+  respath show TARGET                              what one is made of: runs, metrics
+  respath plan TARGET --scale paper                what it costs, before spending anything
+  snakemake TARGET                                 make it, at config.yaml's scale
+  respath diff TARGET                              ours against the printed numbers
+  respath account PAPER/SIZE/VARIANT               parameters, FLOPs, KV bytes of one model
 
 \b
   respath export RUN --to DIR                      weights out (a Hugging Face folder for plain models)
@@ -43,7 +43,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Replicate papers on how information travels through deep Transformers. Tables and figures are Snakemake "
-    "targets (snakemake -n resformer_table3); this command shows what they are made of, and takes weights out and in.\n\n"
+    "targets (snakemake -n TARGET); this command shows what they are made of, and takes weights out and in.\n\n"
     "A model is paper/size/variant, a run is a model with recipe and seed (respath list runs), a target is a table or figure.",
     epilog=_EPILOG,
     rich_markup_mode=None,
@@ -179,9 +179,7 @@ def _text(value: Any) -> str:
 def show(
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="REF|RUN|TARGET", help="e.g. resformer/82M/identity, a run id, or resformer_table3"
-        ),
+        typer.Argument(metavar="REF|RUN|TARGET", help="paper/size/variant, a run id, or a target"),
     ],
     as_json: Json = False,
     scale: Annotated[
@@ -242,9 +240,7 @@ def _show(value: dict[str, Any], as_json: bool) -> None:
 
 @app.command(short_help="Parameters, FLOPs and KV-cache bytes of a model.")
 def account(
-    ref: Annotated[
-        str, typer.Argument(metavar="REF", help="paper/size/variant, e.g. resformer/82M/svformer")
-    ],
+    ref: Annotated[str, typer.Argument(metavar="REF", help="paper/size/variant (respath list models)")],
     as_json: Json = False,
     scale: Annotated[str, typer.Option("--scale", help="Scale of the model.")] = "paper",
     context: Annotated[int | None, typer.Option(help="Tokens per sequence (default: the paper's).")] = None,

@@ -28,9 +28,7 @@ def histories(checkpoints: Path, runs: list[str] | None = None) -> dict[str, Pat
     found = {path.parent.name: path for path in sorted(checkpoints.glob(f"*/{HISTORY}"))}
     if not runs:
         if not found:
-            raise UserError(
-                f"{checkpoints}: no run here has a {HISTORY}; train one, e.g. snakemake resformer_table3"
-            )
+            raise UserError(f"{checkpoints}: no run here has a {HISTORY}; train one: snakemake TARGET")
         return found
     if wrong := [run for run in runs if run not in found]:
         raise UserError(

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from respath.config.project import Project
-from tests.project_copy import ROOT, ProjectCopy
+from tests.project_copy import ProjectCopy
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def fresh(tmp_path_factory) -> ProjectCopy:
 
 def test_a_bare_dry_run_on_a_clean_checkout_plans_every_run(fresh):
     planned = fresh.planned()
-    assert planned["train"] == len(Project(ROOT).all_runs())
+    assert planned["train"] == len(Project(fresh.path).all_runs())
     assert planned["all"] == 1
 
 
@@ -54,14 +54,14 @@ def test_the_listed_targets_carry_their_titles(fresh):
     listed = fresh.snakemake("--list-target-rules").stdout
     for target in ("all", "demo", "plan", "diff", "check", "clean_checkpoints", "pdf"):
         assert f"\n{target} (" in f"\n{listed}"
-    for artifact in Project(ROOT).artifacts():
+    for artifact in Project(fresh.path).artifacts():
         assert f"{artifact.target} ({artifact.definition.title}" in listed
 
 
 def test_table3_trains_exactly_its_ten_runs(fresh):
     graph = json.loads(fresh.snakemake("resformer_table3", "-F", "--d3dag").stdout)
     trained = [node["value"] for node in graph["nodes"] if node["value"]["label"] == "train"]
-    project = Project(ROOT)
+    project = Project(fresh.path)
     assert len(trained) == len(project.trained_runs(project.artifact("resformer_table3"))) == 10
 
 
@@ -71,7 +71,7 @@ def test_the_scales_target_trains_everything_the_most_important_runs_first(fresh
         r"rule train:\n.*?wildcards: run=(\S+)\n +priority: (\d+)\n", done.stdout + done.stderr, re.DOTALL
     )
     ordered = [run for run, _ in sorted(jobs, key=lambda job: -int(job[1]))]
-    assert ordered == list(Project(ROOT, {"scale": "mini"}).all_runs())
+    assert ordered == list(Project(fresh.path, {"scale": "mini", "papers": ["resformer"]}).all_runs())
 
 
 @pytest.mark.parametrize(
@@ -169,13 +169,13 @@ def test_the_snakefile_imports_no_torch(fresh, tmp_path):
             "config.yaml",
             "scale: smoke",
             "scale: smok",
-            "config.yaml:4: scale: 'smok' is not known (did you mean 'smoke'?)",
+            "config.yaml:1: scale: 'smok' is not known (did you mean 'smoke'?)",
         ),
         ("config.yaml", "missing: error", "mising: error", "mising: unknown key (did you mean 'missing'?)"),
         (
             "config.yaml",
-            "threads: 1 ",
-            'threads: "1" ',
+            "threads: 1",
+            'threads: "1"',
             "runtime.threads: expects a number, got the text '1'",
         ),
         (

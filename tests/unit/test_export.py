@@ -14,6 +14,7 @@ import torch
 from respath.errors import UserError
 from respath.files import sha256_file
 from respath.model.export import export, load_exported, why_not_hugging_face
+from respath.papers.library import find_root
 from tests.unit.backbone_models import BACKBONES, PATHS, perturbed, some_ids, spec_of
 
 ROOT = Path(__file__).parents[2]
@@ -138,12 +139,13 @@ def test_a_folder_that_is_no_export_or_is_damaged_is_refused_in_one_line(tmp_pat
         load_exported(tmp_path)
 
 
-def respath(*arguments, cwd=ROOT):
-    """The command line in a process of its own."""
+def respath(*arguments, root=None):
+    """The command line in a process of its own, in a project."""
+    root = str(root or find_root())
     return subprocess.run(
         [sys.executable, "-m", "respath.cli", *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        cwd=root,
+        env={**os.environ, "RESPATH_ROOT": root, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
     )
@@ -182,16 +184,16 @@ def test_the_command_writes_a_finished_runs_weights_and_says_what_is_missing(tmp
 
     manifest, data = tiny_tokens(tmp_path / "tokens")
     record, _, checkpoints, model = finished_run(tmp_path / "run", manifest, data)
-    for part in ("papers", "scales", "config.yaml"):
+    for part in ("papers", "scales"):
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
         copy(ROOT / part, tmp_path / "project" / part)
     (tmp_path / "project/results/runs/a-run").mkdir(parents=True)
     shutil.copy(record, tmp_path / "project/results/runs/a-run/train.json")
-    missing = respath("export", "a-run", "--to", tmp_path / "out", cwd=tmp_path / "project")
+    missing = respath("export", "a-run", "--to", tmp_path / "out", root=tmp_path / "project")
     assert missing.returncode == 2 and "final weights of run a-run are missing" in missing.stderr
     assert len(missing.stderr.strip().splitlines()) == 1 and not (tmp_path / "out").exists()
     shutil.copytree(checkpoints, tmp_path / "project/checkpoints/a-run")
-    done = respath("export", "a-run", "--to", tmp_path / "out", "--json", cwd=tmp_path / "project")
+    done = respath("export", "a-run", "--to", tmp_path / "out", "--json", root=tmp_path / "project")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["weights"] == "trained" and "value path mix" in report["note"]

@@ -348,7 +348,7 @@ def test_an_index_that_leaves_its_folder_or_names_absent_files_is_refused(projec
 def test_the_command_says_what_it_did_and_what_reads_it(tmp_path, monkeypatch, capsys):
     from respath import cli
 
-    for part in ("papers", "scales", "config.yaml"):
+    for part in ("papers", "scales"):
         (tmp_path / part).symlink_to(ROOT / part)
     monkeypatch.setenv("RESPATH_ROOT", str(tmp_path))
     monkeypatch.chdir(tmp_path)

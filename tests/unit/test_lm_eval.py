@@ -24,7 +24,7 @@ from respath.spec.model import ModelSpec
 from tests.unit.corpus import tiny_tokens
 from tests.unit.finished_run import finished_run, scale_weights
 from tests.unit.noise import with_noise
-from tests.unit.test_evaluation_items import shared_eval, write_lines
+from tests.unit.test_evaluation_items import TASKS, shared_eval, write_lines
 
 pytest.importorskip("lm_eval")
 
@@ -292,7 +292,7 @@ def made_up_items(tmp_path_factory):
     for name, content in MADE_UP.items():
         write_lines(folder / "mine" / name, content)
     collection = items_stage.Collection("local", folder / "mine", False, None, catalogue())
-    items_stage.collect("resformer", collection, folder / "items.json")
+    items_stage.collect("suite", collection, folder / "items.json", TASKS)
     return folder / "items.json"
 
 
@@ -313,7 +313,7 @@ def test_every_task_of_the_suite_runs_on_local_items_with_lm_evals_definitions(
         "reason": "no local file (arc_challenge.test.jsonl, arc_challenge.validation.jsonl)",
     }
     done = {name: entry for name, entry in outcome.items() if entry["status"] == "done"}
-    assert set(done) == set(catalogue().suites["resformer"]) - {"arc_challenge"}
+    assert set(done) == set(TASKS) - {"arc_challenge"}
     assert {name: entry["items"] for name, entry in done.items()} == {
         **dict.fromkeys(done, 4), "lambada_openai": 3, "wikitext": 2,
     }  # fmt: skip
@@ -413,7 +413,7 @@ def test_the_command_writes_a_byte_stable_result(made_up_items, tmp_path, capsys
     assert written[0] == written[1]
     content = json.loads(written[0])
     assert set(content["counts"]) == {"requests", "truncated", "windowed", "spanning", "last_token", "empty"}
-    assert content["status"] == "done" and content["limit"] == 2 and content["suite"] == "resformer"
+    assert content["status"] == "done" and content["limit"] == 2 and content["suite"] == "suite"
     assert content["tasks"]["arc_challenge"]["status"] == "not run"
     assert "arc_challenge: not run" in capsys.readouterr().out
 
@@ -465,7 +465,7 @@ def test_a_limit_of_nothing_is_refused_and_none_means_all():
 def test_real_items_score_as_hflm_scores_them(model, tokenizer, hflm, tmp_path):
     collection = items_stage.Collection("local", shared_eval(), False, None, catalogue())
     names = ["openbookqa", "winogrande", "arc_easy", "arc_challenge", "piqa", "boolq", "lambada_openai"]
-    items_stage.collect("resformer", collection, tmp_path / "items.json", names)
+    items_stage.collect("suite", collection, tmp_path / "items.json", names)
     # Long enough for every solution (HFLM refuses a longer one), short enough to truncate BoolQ's passages.
     context = 384
     peer = type(hflm)(

@@ -11,7 +11,7 @@ import pytest
 from respath.cli import amount, main
 from respath.comparison.diff import compare
 from respath.comparison.results import Results
-from respath.config.project import Project
+from respath.config.project import Project, find_root
 from respath.documents import check
 from respath.errors import UserError, explain_os_error
 from respath.files import read_json, write_json
@@ -190,10 +190,9 @@ def test_amounts_of_bytes_carry_the_usual_prefixes():
 
 def test_a_plan_in_a_log_keeps_a_target_and_its_title_in_one_line(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["respath", "plan", "--scale", "paper"])
-    monkeypatch.setenv("RESPATH_ROOT", str(ROOT))
     assert main() == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("resformer_table3 "))
-    assert Project(ROOT).artifact("resformer_table3").definition.title in line
+    assert Project(find_root(), {}).artifact("resformer_table3").definition.title in line
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])

@@ -122,12 +122,8 @@ or_leave(
 )
 #: Code that decides how tables, figures and pages look.
 REPORT_CODE = ("src/respath/reporting", "src/respath/comparison", "reports/templates")
-#: What `make demo` shows: one trained table, its neighbours, and everything that needs no training.
-DEMO = [
-    f"resformer_{name}"
-    for name in ("table3", "curves3", "downstream3", "table12", "table13", "table14", "kv")
-    if "resformer" in PAPERS
-]
+#: What `make demo` shows.
+DEMO = [f"{folder.id}_{name}" for folder in map(PROJECT.folder, PAPERS) for name in folder.paper.demo]
 
 
 def either(names):

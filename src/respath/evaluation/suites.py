@@ -75,14 +75,10 @@ class Catalogue(Document):
     """The whole of tasks.yaml."""
 
     wheel: Wheel
-    suites: dict[str, tuple[str, ...]]
     tasks: dict[str, Task]
 
-    def select(self, suite: str, names: Sequence[str] = ()) -> dict[str, Task]:
-        """Tasks by name (a paper lists its own), or those of a suite. UserError with did-you-mean for unknown ones."""
-        if not names and suite not in self.suites:
-            raise UserError(f"evaluation suite {suite!r} is not known{did_you_mean(suite, self.suites)}")
-        names = names or self.suites[suite]
+    def select(self, names: Sequence[str]) -> dict[str, Task]:
+        """Tasks by name. UserError with did-you-mean for unknown ones."""
         unknown = [name for name in names if name not in self.tasks]
         if unknown:
             raise UserError(
@@ -90,18 +86,10 @@ class Catalogue(Document):
             )
         return {name: self.tasks[name] for name in names}
 
-    @model_validator(mode="after")
-    def _tasks_exist(self):
-        for suite, tasks in self.suites.items():
-            unknown = [task for task in tasks if task not in self.tasks]
-            if unknown:
-                raise ValueError(f"suite {suite} names unknown tasks {unknown}")
-        return self
-
 
 @functools.cache
 def catalogue() -> Catalogue:
-    """The suites and tasks that this package knows."""
+    """The tasks that this package knows."""
     return check(Catalogue, load_yaml(TASKS_FILE), TASKS_FILE)
 
 

@@ -108,6 +108,11 @@ def _names(resolver: Resolver, folder: PaperFolder) -> Iterator[str]:
     yield from _unknown(
         f"{base}/paper.yaml: accounting.baseline", [paper.accounting.baseline], folder.variants, "a variant"
     )
+    artifacts = [*folder.tables, *folder.figures]
+    yield from _unknown(f"{base}/paper.yaml: demo", paper.demo, artifacts, "a table or figure of the paper")
+    yield from _unknown(
+        f"{base}/paper.yaml: shown_size", [folder.shown_size], paper.sizes, "a size of the paper"
+    )
     for scale, changes in folder.scales.items():
         where = f"{base}/scales/{scale}.yaml"
         if changes.data.corpus is not None:
@@ -117,7 +122,6 @@ def _names(resolver: Resolver, folder: PaperFolder) -> Iterator[str]:
         for one in changes.paired or ():
             yield from _unknown(f"{where}: paired", [one.size], paper.sizes, "a size of the paper")
             yield from _unknown(f"{where}: paired", one.variants, folder.variants, "a variant of the paper")
-        artifacts = [*folder.tables, *folder.figures]
         yield from _unknown(f"{where}: first", changes.first, artifacts, "a table or figure of the paper")
         for name, one in changes.measured.items():
             if problem := _no_run_metric(resolver, folder, one.metric):

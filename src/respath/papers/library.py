@@ -73,6 +73,11 @@ class PaperFolder:
     reported: dict[str, Reported]
     scales: dict[str, ScalePaper]
 
+    @property
+    def shown_size(self) -> str:
+        """The size that stands for the paper where one is shown."""
+        return self.paper.shown_size or next(iter(self.paper.sizes))
+
     def artifacts(self) -> list[Artifact]:
         """Tables, then figures, in the order of the files."""
         definitions = (*self.tables.items(), *self.figures.items())
@@ -144,8 +149,8 @@ class Library:
         return paper, size, variant
 
     def _example(self) -> str:
-        folder = self.folder(self.known[0])
-        return f"{folder.id}/{next(iter(folder.paper.sizes))}/{folder.paper.accounting.baseline}"
+        folder = self.folder((*self.with_tables(), *self.known)[0])
+        return f"{folder.id}/{folder.shown_size}/{folder.paper.accounting.baseline}"
 
     def place(self, file: str) -> Place:
         """A file of the project, for messages: its path from the root, with the line of a value."""

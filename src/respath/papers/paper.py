@@ -140,6 +140,10 @@ class Paper(Document):
     hardware: Hardware
     accounting: AccountingDefaults
     evaluation: Evaluation
+    shown_size: str | None = None
+    """The size whose counts docs/architectures.md shows; null: the first."""
+    demo: tuple[str, ...] = ()
+    """Tables and figures that the target ``demo`` makes."""
 
     _names = field_validator("sizes")(_names)
 

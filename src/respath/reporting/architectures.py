@@ -23,8 +23,6 @@ from respath.spec.model import ModelSpec
 
 PAGE = Path("docs/architectures.md")
 MODEL = Path("src/respath/model")
-#: The size whose counts the tables show; a variant that does not fit it takes the first size that it fits.
-SHOWN_SIZE = {"resformer": "82M", "bov": "d12", "depthbench": "400M-L24"}
 
 INTRODUCTION = """\
 # Architectures
@@ -245,7 +243,8 @@ def variant_table(project: Project, paper: str) -> list[str]:
     """One row per variant: equation, parameters, FLOPs, cache, file."""
     folder = project.folder(paper)
     defaults = folder.paper.accounting
-    preferred = SHOWN_SIZE.get(paper, next(iter(folder.paper.sizes)))
+    # A variant that does not fit this size takes the first that it fits.
+    preferred = folder.shown_size
     lines = [
         f"### {folder.paper.short} (`{paper}/{preferred}`)",
         "",

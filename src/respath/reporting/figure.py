@@ -74,7 +74,7 @@ def render_contents(project: Project, artifact: Artifact, content: Series | Show
 def main(arguments: list[str] | None = None) -> int:
     """Write DIR/<figure>.{csv,pdf,png} and print their place and what is not drawn."""
     parser = argparse.ArgumentParser(prog="python -m respath.reporting.figure", description=__doc__)
-    add_artifact_options(parser, "figure to draw, e.g. resformer_fig2")
+    add_artifact_options(parser, "figure to draw")
     project, results, artifact, folder = open_artifact(parser.parse_args(arguments))
     if artifact.is_table:
         raise UserError(f"{artifact.target} is a table; use python -m respath.reporting.table")

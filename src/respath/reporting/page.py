@@ -283,7 +283,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Write the page and print its place."""
     parser = argparse.ArgumentParser(prog="python -m respath.reporting.page", description=__doc__)
     add_options(parser)
-    parser.add_argument("--paper", required=True, help="paper id, e.g. resformer")
+    parser.add_argument("--paper", required=True, help="paper id, a folder of papers/")
     parser.add_argument("--out", type=Path, help="the page (default: reports/out/<scale>/<paper>/index.html)")
     options = parser.parse_args(arguments)
     project, results = open_project(options)

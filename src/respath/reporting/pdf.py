@@ -155,7 +155,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Write <paper>.tex and, where TeX is installed, <paper>.pdf. Without it: one line, exit 0 (2 with --require)."""
     parser = argparse.ArgumentParser(prog="python -m respath.reporting.pdf", description=__doc__)
     add_options(parser)
-    parser.add_argument("--paper", required=True, help="paper id, e.g. resformer")
+    parser.add_argument("--paper", required=True, help="paper id, a folder of papers/")
     parser.add_argument(
         "--out-dir", type=Path, help="folder of the rendered tables (default: reports/out/<scale>/<paper>)"
     )

@@ -202,7 +202,7 @@ def describe(cells: list[Cell]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Write DIR/<table>.{csv,tex,md} and print their place and the count of cells per status."""
     parser = argparse.ArgumentParser(prog="python -m respath.reporting.table", description=__doc__)
-    add_artifact_options(parser, "table to render, e.g. resformer_table3")
+    add_artifact_options(parser, "table to render")
     project, results, artifact, folder = open_artifact(parser.parse_args(arguments))
     grid, texts = render(project, results, artifact)
     for ending, text in texts.items():
