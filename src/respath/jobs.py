@@ -9,6 +9,7 @@ from pathlib import Path
 
 from respath.errors import UserError
 from respath.gpu_lease import SWITCH
+from respath.training.launch import GROUP
 
 
 def check_writable(folder: Path) -> None:
@@ -43,6 +44,9 @@ def export_environment(root: Path) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(sources)
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     os.environ["RESPATH_ROOT"] = str(root)
+    # A job is no process of a group that started this workflow, or a platform's notebook.
+    for name in (*GROUP, "LOCAL_RANK"):
+        os.environ.pop(name, None)
 
 
 def export_gpu_lease(wanted: bool) -> None:

@@ -14,7 +14,7 @@ import pytest
 from respath.config.runtime import Runtime
 from respath.errors import RETRY, UserError
 from respath.training import launch, queue
-from respath.training.launch import needs_launch, srun_command
+from respath.training.launch import srun_command
 from respath.training.lease import Lease
 from respath.training.queue import Granted, granted_by_slurm, minutes, minutes_left
 from tests.project_copy import ROOT
@@ -72,14 +72,6 @@ def test_outside_a_job_slurm_is_not_asked(monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setattr(queue.subprocess, "run", None)
     assert minutes_left() is None
-
-
-def test_several_processes_are_launched_once(monkeypatch):
-    monkeypatch.delenv("RANK", raising=False)
-    assert not needs_launch(Runtime())
-    assert needs_launch(Runtime(processes=2)) and needs_launch(Runtime(nodes=2))
-    monkeypatch.setenv("RANK", "0")
-    assert not needs_launch(Runtime(processes=2))
 
 
 def test_srun_starts_one_launcher_on_each_node_with_all_its_cpus():

@@ -150,7 +150,7 @@ def test_missing_weights_are_one_line_with_the_remedy(trained, capsys, tmp_path)
     ]
     assert loss.main([*map(str, arguments), "--device", "cpu"]) == 2
     line = capsys.readouterr().err.strip()
-    assert line.count("\n") == 0 and "are missing" in line and "train run a-run again" in line
+    assert line.count("\n") == 0 and "are missing" in line and "run the same command" in line
 
 
 def test_weights_that_are_not_the_recorded_ones_are_refused(trained):

@@ -10,7 +10,7 @@ from respath.errors import OK, RETRY, UserError, guard
 from respath.files import sha256_file
 from respath.gpu_lease import lease_gpus
 from respath.startup import slow_imports
-from respath.training.launch import launch, needs_launch
+from respath.training.launch import launch, leave_to_launcher, needs_launch
 from respath.training.lease import LEASE_HELD
 from respath.training.queue import minutes_left
 from respath.training.results import earlier_result
@@ -107,6 +107,15 @@ def parser() -> argparse.ArgumentParser:
 @guard
 def main(arguments: list[str] | None = None) -> int:
     """Parse, answer from an existing result if it stands, else train. Returns the exit code."""
+    try:
+        return _main(arguments)
+    except UserError as error:
+        if not leave_to_launcher([f"error: {line}" for line in error.lines]):
+            raise
+        return error.exit_code
+
+
+def _main(arguments: list[str] | None) -> int:
     given = parser().parse_args(arguments)
     runtime = read_runtime(given.runtime)
     validation = read_validation(given.validation)
@@ -120,10 +129,11 @@ def main(arguments: list[str] | None = None) -> int:
         return OK
     if manifest_sha256 is None:
         raise UserError(f"{given.tokens}: no such file; it is the manifest of the run's tokens")
+    several = needs_launch(runtime)
     # Before anything looks at CUDA; the processes that are launched use what this one holds.
     if runtime.device != "cpu":
         lease_gpus(runtime.processes)
-    if needs_launch(runtime):
+    if several:
         return launch(runtime, sys.argv[1:] if arguments is None else arguments)
     limits = [limit for limit in (runtime.time_limit_minutes, minutes_left()) if limit is not None]
     stop = StopRequest(min(limits, default=None))
@@ -139,7 +149,8 @@ def main(arguments: list[str] | None = None) -> int:
         job = Job(spec, run, given.tokens, manifest_sha256, given.checkpoints, given.out, runtime, validation)
         train(job, stop)
     except Stopped as stopped:
-        for line in stopped.lines:
-            print(line, file=sys.stderr)
+        if not leave_to_launcher(stopped.lines):
+            for line in stopped.lines:
+                print(line, file=sys.stderr)
         return stopped.exit_code
     return OK

@@ -2,25 +2,56 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Sequence
 
 from respath.config.runtime import Runtime
 from respath.errors import RETRY, WRONG_USE, UserError
+from respath.files import write_json
 from respath.training.lease import LEASE_HELD
 from respath.training.queue import Granted, granted_by_slurm
 
 #: Marks the copies of the trainer that ``srun`` starts, one a node.
 _NODE = "RESPATH_NODE_TASK"
+#: What a launcher says to each process of a group.
+GROUP = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+#: Marks processes whose refusals this launcher prints, each once.
+_LAUNCHED = "RESPATH_LAUNCHED"
 #: Seconds that torchrun's agent leaves its processes for a last checkpoint after it was asked to stop. Slurm's own
 #: patience (KillWait) is 30 s unless the site changed it.
 _GRACE_SECONDS = "600"
 
 
 def needs_launch(runtime: Runtime) -> bool:
-    """Whether this process has to start others instead of training: several are wanted and none launched it."""
-    return runtime.processes * runtime.nodes > 1 and "RANK" not in os.environ
+    """Whether this process has to start others instead of training: several are wanted and none launched it.
+
+    Raises UserError for a process group in the environment that is not whole, or not of the size that is asked for: mostly
+    what another tool, or the platform, left there.
+    """
+    wanted = runtime.processes * runtime.nodes
+    given = {name: os.environ[name] for name in GROUP if os.environ.get(name)}
+    if not given.keys() & {"RANK", "WORLD_SIZE"} or (given.get("WORLD_SIZE") == "1" and "RANK" not in given):
+        return wanted > 1
+    said = ", ".join(f"{name}={value}" for name, value in given.items())
+    unset = f"unset {' '.join(given)} to train without them"
+    absent = [name for name in GROUP if name not in given]
+    numbers = [given.get(name, "").isdecimal() for name in ("RANK", "WORLD_SIZE")]
+    if absent and given.get("WORLD_SIZE") != "1":
+        raise UserError(
+            f"the environment has {said} without {', '.join(absent)}, as no launcher leaves it; {unset} "
+            "(several processes: --runtime '{\"processes\": N}')"
+        )
+    if not all(numbers) or int(given["RANK"]) >= int(given["WORLD_SIZE"]):
+        raise UserError(f"the environment has {said}: no rank of a group; {unset}")
+    if wanted > 1 and int(given["WORLD_SIZE"]) != wanted:
+        raise UserError(
+            f"--runtime: processes x nodes: is {wanted}, but the environment has {said}; {unset}, or set processes to that"
+        )
+    return False
 
 
 def launch(runtime: Runtime, arguments: list[str]) -> int:
@@ -92,14 +123,45 @@ def _here(runtime: Runtime, arguments: list[str]) -> int:
         signals_to_handle="SIGTERM,SIGINT,SIGUSR1",
         **_rendezvous(runtime),
     )
+    os.environ[_LAUNCHED] = "1"
+    # What they say of failed processes is said below, in our words and once.
+    for name in [
+        name for name in logging.root.manager.loggerDict if name.startswith("torch.distributed.elastic")
+    ]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         elastic_launch(config, sys.executable)("-m", "respath.training", *arguments)
     except SignalException:
         return RETRY
     except ChildFailedError as failed:
-        codes = {failure.exitcode for failure in failed.failures.values()}
-        return joint_exit_code(codes, failed.get_first_failure()[1].exitcode)
+        rank, first = failed.get_first_failure()
+        code = joint_exit_code({failure.exitcode for failure in failed.failures.values()}, first.exitcode)
+        said = [
+            failure.message
+            for failure in failed.failures.values()
+            if failure.exitcode == code and failure.error_file_data.get("respath")
+        ]
+        for line in dict.fromkeys(said):
+            print(line, file=sys.stderr)
+        if not said and code not in (RETRY, WRONG_USE, LEASE_HELD):
+            print(f"error: process {rank} ended with {_ending(first.exitcode)}", file=sys.stderr)
+        return code
     return 0
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}; what it said stands above"
+    return f"{signal.Signals(-code).name}; where nobody sent it, memory was used up or the machine ended it"
+
+
+def leave_to_launcher(lines: Sequence[str]) -> bool:
+    """Whether a launcher of ours will say why this process ends: the same refusal of several processes is one."""
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not path or os.environ.get(_LAUNCHED) != "1":
+        return False
+    write_json(path, {"message": "\n".join(lines), "timestamp": int(time.time()), "respath": True})
+    return True
 
 
 def joint_exit_code(codes: Collection[int], first: int) -> int:

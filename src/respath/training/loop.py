@@ -474,7 +474,7 @@ def train(job: Job, stop: StopRequest) -> None:
     Raises Stopped (exit code 75) when stopped with the work kept, LeaseHeld (69) when another trainer is at work,
     UserError for everything that the user can mend.
     """
-    world = open_world(job.runtime)
+    world = open_world(job.runtime, stop.check)
     reporter = Reporter(job.run, world.leads)
     try:
         if not world.leads:
