@@ -10,6 +10,7 @@ from scipy import stats
 
 from respath.quantities.statistics import (
     SPREAD_FACTOR,
+    STANDS_OUT,
     Documents,
     Group,
     TextError,
@@ -22,6 +23,7 @@ from respath.quantities.statistics import (
     pool,
     seeds_needed,
     standard_error,
+    stands_out,
     t_interval,
     tail_probabilities,
     text_error,
@@ -167,6 +169,15 @@ def test_a_pool_of_few_or_of_unlike_spreads_is_refused_with_the_reason():
     # Six wide and six narrow ones, none far from the pool of the others.
     halves = [[v * (1.0 if i % 2 else 0.05) for v in (-1.0, 0.1 * i, 1.0)] for i in range(12)]
     assert "Bartlett" in pool(groups(halves)).refused
+
+
+def test_a_comparison_whose_own_spread_is_larger_does_not_use_the_pool():
+    found = pool(groups(ROWS))
+    level = stats.f(2, found.freedom).isf(STANDS_OUT)
+    edge = [found.std * math.sqrt(level) * value for value in (-1, 0, 1)]
+    assert found.freedom == pytest.approx(8)
+    assert stands_out([1.001 * value for value in edge], found) and not stands_out([*edge[:2], 0.0], found)
+    assert not stands_out([0.999 * value for value in edge], found)
 
 
 def test_bartletts_test_is_scipys():

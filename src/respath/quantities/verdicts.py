@@ -25,6 +25,7 @@ from respath.quantities.statistics import (
     mean,
     pool,
     seeds_needed,
+    stands_out,
     t_interval,
     tail_probabilities,
     text_error,
@@ -265,7 +266,7 @@ def _not_pooled(comparison: Comparison, pooled: Pool | None) -> str:
         return "only differences are pooled"
     if pooled is None:
         return "nothing to pool"
-    return pooled.refused
+    return pooled.refused or stands_out(list(comparison.values.values()), pooled)
 
 
 def _power(
