@@ -21,6 +21,7 @@ from respath.config.request import RunRequest
 from respath.errors import UserError, did_you_mean
 from respath.papers.reported import Reported, load_reported
 from respath.papers.tables import Column, Row, Table
+from respath.quantities.rounding import rounded
 from respath.quantities.statistics import mean, standard_error
 
 MATCH, WITHIN, OFF, DIVERGED = "match", "within", "off", "diverged"
@@ -125,8 +126,13 @@ def _reaches(distance: float, tolerance: float) -> bool:
     return distance <= tolerance + 1e-9 * max(tolerance, distance) + 1e-15
 
 
-def judge_exact(ours: Value, printed: Value, half_unit: float | None) -> Judgement:
-    """Scale-free quantities: equal, or rounding to what is printed. Texts and booleans must be equal."""
+def judge_exact(
+    ours: Value, printed: Value, half_unit: float | None, decimals: int | None = None
+) -> Judgement:
+    """Scale-free quantities: equal, or rounding to what is printed. Texts and booleans must be equal.
+
+    ``decimals`` of the printed number; None where it was read off a figure to ``half_unit``.
+    """
     if printed is None:
         return Judgement(NOT_REPORTED)
     if not (is_number(ours) and is_number(printed)):
@@ -136,9 +142,11 @@ def judge_exact(ours: Value, printed: Value, half_unit: float | None) -> Judgeme
     if math.isclose(ours, printed, rel_tol=1e-12, abs_tol=0.0) or delta == 0:
         return Judgement(MATCH, delta, 0.0, EXACT)
     tolerance = half_unit or 0.0
-    return Judgement(
-        MATCH if _reaches(abs(delta), tolerance) else OFF, delta, tolerance, HALF_UNIT if half_unit else EXACT
-    )
+    if decimals is None:
+        same = _reaches(abs(delta), tolerance)
+    else:
+        same = rounded(ours, decimals) == rounded(printed, decimals)
+    return Judgement(MATCH if same else OFF, delta, tolerance, HALF_UNIT if half_unit else EXACT)
 
 
 def judge_measured(
@@ -318,7 +326,8 @@ def _cell(
     if reading.state != "measured":
         return dataclasses.replace(cell, status=reading.state)
     if exact:
-        judgement = judge_exact(ours, paper_value, half_unit)
+        read_off = half_unit is not None and not math.isclose(half_unit, 0.5 * 10**-paper_decimals)
+        judgement = judge_exact(ours, paper_value, half_unit, None if read_off else paper_decimals)
     elif paper_value is not None and not comparable:
         judgement = Judgement(NOT_COMPARABLE)
     else:

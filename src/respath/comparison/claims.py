@@ -15,6 +15,7 @@ from respath.comparison.results import Results
 from respath.config.project import Project
 from respath.errors import UserError
 from respath.papers.claims import EXACT, Claim, Expect, Side, Test
+from respath.quantities.rounding import significant
 from respath.quantities.statistics import CONFIDENCE, POWER, Interval, t_interval
 
 SUPPORTED, CONTRADICTED, INCONCLUSIVE = "supported", "contradicted", "inconclusive"
@@ -145,7 +146,7 @@ def _clearance(test: TestVerdict) -> float:
 
 def signed(value: float) -> str:
     """Three significant digits with a sign that reads as one."""
-    return f"{value:+.3g}".replace("-", "−")
+    return significant(value, 3, sign=True).replace("-", "−")
 
 
 def _describe(side: Side) -> str:

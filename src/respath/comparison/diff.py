@@ -24,6 +24,7 @@ from respath.comparison.notes import scale_notes
 from respath.comparison.provenance import provenance_of_artifact, stale_runs
 from respath.comparison.results import Results
 from respath.config.project import Artifact, Project
+from respath.quantities.rounding import rounded
 
 #: Cells shown one by one in Markdown; the others are counted (diff.json has them all).
 _SHOWN_PER_TABLE = 400
@@ -168,7 +169,7 @@ def _short(value: Any) -> str:
 def _as_printed(cell: dict[str, Any]) -> str:
     if not is_number(cell["printed"]):
         return _short(cell["printed"])
-    return f"{cell['printed']:,.{cell['printed_decimals']}f}"
+    return f"{rounded(cell['printed'], cell['printed_decimals']):,f}"
 
 
 def _escape(text: Any) -> str:

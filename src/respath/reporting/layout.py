@@ -20,6 +20,7 @@ from respath.comparison.cells import (
 )
 from respath.config.project import Project
 from respath.papers.tables import Column, Row
+from respath.quantities.rounding import fixed, rounded
 
 #: Above so many measured columns a table shows only values: differences from the baseline would not fit a page.
 _MOST_COLUMNS_WITH_GAINS = 3
@@ -95,12 +96,6 @@ def lay_out(project: Project, grid: Grid) -> Layout:
 
 
 # --- formatting ----------------------------------------------------------------------------------------------------
-
-
-def fixed(value: float, decimals: int, sign: bool = False) -> str:
-    """``value`` with so many decimals, never "-0.000"."""
-    text = f"{value:{'+' if sign else ''}.{decimals}f}"
-    return text.replace("-", "+" if sign else "", 1) if float(text) == 0 else text
 
 
 def number(
@@ -194,9 +189,10 @@ def _best(cells: list[Cell], attribute: str, better: str | None) -> set[str]:
     values = {cell.row: getattr(cell, attribute) for cell in cells if is_number(getattr(cell, attribute))}
     if better is None or len(values) < 3:
         return set()
-    rounded = {row: round(value, max(_decimals(cell) for cell in cells)) for row, value in values.items()}
-    best = (min if better == "lower" else max)(rounded.values())
-    return {row for row, value in rounded.items() if value == best}
+    decimals = max(_decimals(cell) for cell in cells)
+    shown = {row: rounded(value, decimals) for row, value in values.items()}
+    best = (min if better == "lower" else max)(shown.values())
+    return {row for row, value in shown.items() if value == best}
 
 
 def _groups(rows: tuple[Row, ...]) -> list[tuple[str, list[Row]]]:

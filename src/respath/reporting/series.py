@@ -12,8 +12,8 @@ from respath.comparison.results import Results, imported
 from respath.config.project import Artifact, Project, Run
 from respath.config.request import RunRequest
 from respath.papers.figures import Curves
+from respath.quantities.rounding import fixed
 from respath.quantities.statistics import mean, standard_error
-from respath.reporting.layout import fixed
 
 #: Width of the moving average over a curve, as a share of the whole training.
 SMOOTHING_SHARE = 0.05

@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from respath.quantities.rounding import fixed
 from respath.reporting.looks import DASHES, MARKERS, dash_indices, drawn, legible
 from respath.reporting.panels.data import Drawn, Mark, Shown
 from respath.reporting.panels.training import EXTRAPOLATED
@@ -477,7 +478,7 @@ def matrix(axes: Axes, panel: Drawn, look: Looks) -> None:
         for x, y, value in grid.cells():
             colour = "white" if norm(value) < 0.55 else "black"
             axes.text(
-                x, y, f"{value:.2f}".replace("-", "−"), ha="center", va="center", fontsize=5.5, color=colour
+                x, y, fixed(value, 2).replace("-", "−"), ha="center", va="center", fontsize=5.5, color=colour
             )
     bar = axes.figure.colorbar(mesh, ax=axes, fraction=0.05, pad=0.02)
     bar.set_label(drawn(panel.definition.value.label), fontsize=8)

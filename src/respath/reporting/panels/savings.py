@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from respath.papers.scales import Scale
+from respath.quantities.rounding import fixed
 from respath.quantities.statistics import Interval
 
 Direction = Literal["fewer", "more"]
@@ -48,7 +49,9 @@ def saving_texts(
         if saving.told:
             low, high = sorted(sign * end for end in (saving.interval.low, saving.interval.high))
             lines.append(
-                f"{saving.label} {sign * saving.value:.1f} % ({low:.1f} to {high:.1f})".replace("-", "−")
+                f"{saving.label} {fixed(sign * saving.value, 1)} % ({fixed(low, 1)} to {fixed(high, 1)})".replace(
+                    "-", "−"
+                )
             )
     head = f"{direction} {of} at equal loss"
     if not lines:
