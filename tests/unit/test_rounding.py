@@ -4,7 +4,7 @@ import math
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from respath.comparison.cells import MATCH, build_grid, is_number, judge_exact
@@ -48,6 +48,7 @@ def test_signs_and_what_is_no_number_are_kept():
     ]
 
 
+@example(Decimal("52.250"), 1, -1)
 @given(st.decimals(-1000, 1000, places=3), st.integers(0, 2), st.integers(-2, 2))
 def test_a_value_matches_a_printed_one_exactly_where_they_are_shown_alike(exact, decimals, off):
     ours = float(exact)
