@@ -15,20 +15,18 @@ from collections.abc import Callable, Iterable
 import torch
 
 from benchmarks.gpu_part import Part
-from benchmarks.step_time import own_step
 from benchmarks.variants import (
     SIZES,
     VOCABULARY,
     Contender,
-    Decoder,
     contenders,
     products,
     resized,
-    timed,
 )
 from respath.accounting import account
 from respath.accounting.plan import PEAK_FLOPS, peak_key
 from respath.config.project import Project
+from respath.measure.timing import Decoder, timed, training_step
 from respath.model import build_model
 from respath.spec.cost import cache_bytes
 from respath.spec.model import ModelSpec
@@ -157,7 +155,7 @@ def measure_eager(part: Part, name: dict, spec: ModelSpec, context: int) -> int:
     """One row: a model's step, with as many sequences as fit; returns how many."""
     free = torch.cuda.mem_get_info()[0] if part.cuda else 0
     begun = time.monotonic()
-    step = own_step(spec, "bf16", False, part.device)
+    step = training_step(spec, "bf16", False, part.device)
     built = time.monotonic() - begun
     batch, tried = chosen_batch(part, step, spec, context, free)
     ids = random_ids(spec, batch, context, part.device)
@@ -168,10 +166,10 @@ def measure_eager(part: Part, name: dict, spec: ModelSpec, context: int) -> int:
 def measure_compiled(part: Part, name: dict, spec: ModelSpec, context: int, batch: int) -> None:
     """One row: a compiled step, the seconds to compile it, and whether it starts from the eager step's loss."""
     ids, losses = random_ids(spec, batch, context, part.device), []
-    losses.append(own_step(spec, "bf16", False, part.device)(ids))
+    losses.append(training_step(spec, "bf16", False, part.device)(ids))
     part.free()
     torch.compiler.reset()
-    step = own_step(spec, "bf16", True, part.device)
+    step = training_step(spec, "bf16", True, part.device)
     first, _ = timed(lambda: losses.append(step(ids)), part.device)
     row = steady(part, step, spec, ids)
     difference = abs(losses[1] - losses[0])
@@ -261,7 +259,7 @@ def measure_step(
 ) -> tuple[float, int | None]:
     """Median seconds of a step, and its peak memory with weights and moments."""
     beside = part.held()
-    step = own_step(spec, "bf16", False, part.device)
+    step = training_step(spec, "bf16", False, part.device)
     step(ids), step(ids)
     part.watch_memory()
     seconds = statistics.median(timed(lambda: step(ids), part.device)[0] for _ in range(repetitions))
@@ -351,7 +349,15 @@ def measure_decoding(part: Part, project: Project, paper: str, variant: str) -> 
     tokens = 4 if part.small else DECODED_TOKENS
     dtype = torch.bfloat16 if part.cuda else torch.float32
     calls = DECODE_CALLS + 1
-    decoder = Decoder(spec, calls, tokens, dtype, part.device, shape)
+    decoder = Decoder(
+        spec,
+        batch=shape["batch"],
+        context=shape["context"],
+        tokens=tokens,
+        calls=calls,
+        dtype=dtype,
+        device=part.device,
+    )
     decoder()
     seconds = statistics.median(timed(decoder, part.device)[0] for _ in range(DECODE_CALLS))
     formula = cache_bytes(spec, decoder.cache.max_time, shape["batch"], bytes_per_element=dtype.itemsize)

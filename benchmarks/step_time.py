@@ -9,18 +9,15 @@ falls on all alike; ratios are medians over repetitions of paired times. Prints 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
-import time
-from collections.abc import Callable
 
 import torch
 
 from respath.documents import check
-from respath.model import build_model
+from respath.measure.timing import Step, optimizer_of, timed, training_step
 from respath.model.layers import CPU_HAS_BF16
-from respath.model.loss import TrainingLoss
-from respath.model.precision import LowPrecision
 from respath.spec.model import ModelSpec
 
 VARIANTS = {
@@ -47,29 +44,6 @@ VARIANTS = {
     "cla2": {"sharing": {"every": 2, "keys": True, "values": True}},
     "denseformer": {"stream": {"kind": "denseformer"}},
 }
-Step = Callable[[torch.Tensor], float]
-
-
-def optimizer_of(module: torch.nn.Module) -> torch.optim.Optimizer:
-    """Fused AdamW over all parameters."""
-    return torch.optim.AdamW(module.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-
-
-def own_step(spec: ModelSpec, precision: str, compiled: bool, device: str) -> Step:
-    """One step of ours: loss, backward, optimizer."""
-    module = TrainingLoss(build_model(spec, device=device))
-    step_module = LowPrecision(module) if precision == "bf16" else module
-    step_module = torch.compile(step_module) if compiled else step_module
-    optimizer = optimizer_of(module)
-
-    def step(ids: torch.Tensor) -> float:
-        loss = step_module(ids)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.item()
-
-    return step
 
 
 def peer_step(spec: ModelSpec, precision: str, compiled: bool, device: str) -> Step:
@@ -104,15 +78,6 @@ def peer_step(spec: ModelSpec, precision: str, compiled: bool, device: str) -> S
     return step
 
 
-def timed(step: Step, ids: torch.Tensor) -> float:
-    """Seconds of one step."""
-    if ids.is_cuda:
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    step(ids)
-    return time.perf_counter() - start
-
-
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(
@@ -145,7 +110,7 @@ def main() -> None:
     contenders: dict[str, Step] = {}
     for name in dict.fromkeys(["transformer", *options.variants]):
         spec = check(ModelSpec, {**shape, **VARIANTS[name]}, name)
-        contenders[name] = own_step(spec, options.precision, options.compile, options.device)
+        contenders[name] = training_step(spec, options.precision, options.compile, options.device)
     if not options.no_peer:
         spec = check(ModelSpec, shape, "peer")
         contenders["huggingface"] = peer_step(spec, options.precision, options.compile, options.device)
@@ -158,7 +123,8 @@ def main() -> None:
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(options.repetitions):
         for name, step in contenders.items():
-            seconds[name].append(timed(step, ids if name != "huggingface" else ids[:, :-1]))
+            given = ids if name != "huggingface" else ids[:, :-1]
+            seconds[name].append(timed(functools.partial(step, given), options.device)[0])
 
     def ratio(name: str, other: str) -> float:
         return statistics.median(a / b for a, b in zip(seconds[name], seconds[other], strict=True))

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 
 import torch
 
-from benchmarks.step_time import own_step
 from respath.config.project import Project
 from respath.errors import UserError
+from respath.measure.timing import Decoder, medians, take_turns, timed, training_step
 from respath.model import build_model
 from respath.model.layers import linears
 from respath.model.origin import Origin
@@ -110,38 +110,6 @@ def products(spec: ModelSpec, context: int) -> int:
     return sum(forward_flops(spec, context, logits="all", attention="causal").values())
 
 
-def timed(call: Callable[[], object], device: str) -> tuple[float, float]:
-    """Wall-clock and CPU seconds of a call."""
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-    wall, used = time.perf_counter(), time.process_time()
-    call()
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-    return time.perf_counter() - wall, time.process_time() - used
-
-
-def take_turns(
-    baseline: Callable[[], object], others: dict[str, Callable[[], object]], repetitions: int, device: str
-) -> dict[str, tuple[float, ...]]:
-    """Median wall seconds of each, and median ratios of wall and CPU time over the baseline's turns around it."""
-    for call in (baseline, *others.values()):
-        call()
-    rows: dict[str, list[tuple[float, float, float]]] = {name: [] for name in others}
-    for _ in range(repetitions):
-        before = timed(baseline, device)
-        taken = {name: timed(call, device) for name, call in others.items()}
-        after = timed(baseline, device)
-        for name, (wall, used) in taken.items():
-            rows[name].append((wall, 2 * wall / (before[0] + after[0]), 2 * used / (before[1] + after[1])))
-    return {name: medians(turns) for name, turns in rows.items()}
-
-
-def medians(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
-    """The median of each column."""
-    return tuple(map(statistics.median, zip(*rows, strict=True)))
-
-
 def values_alone(spec: ModelSpec, context: int, batch: int, device: str) -> Callable[[], None]:
     """One forward and backward pass of value projections and value path in all layers, without anything else.
 
@@ -187,7 +155,7 @@ def steps(project: Project, paper: str, shape: dict[str, int], chosen, options) 
     ids = torch.randint(VOCABULARY, (batch, context + 1), device=device)
 
     def stepper(spec: ModelSpec) -> Callable[[], object]:
-        step = own_step(spec, options.precision, False, device)
+        step = training_step(spec, options.precision, False, device)
         return lambda: step(ids)
 
     rows = {}
@@ -233,34 +201,6 @@ def batched(items: list, count: int) -> Iterator[list]:
         yield items[start : start + count]
 
 
-class Decoder:
-    """A model with a filled cache; each call decodes so many tokens, one at a time, for every row."""
-
-    def __init__(
-        self,
-        spec: ModelSpec,
-        calls: int,
-        tokens: int,
-        dtype: torch.dtype,
-        device: str,
-        shape: dict[str, int] = DECODE,
-    ):
-        torch.manual_seed(0)
-        self.model = build_model(spec, device=device, dtype=dtype).eval()
-        self.tokens = tokens
-        batch, context = shape["batch"], shape["context"]
-        self.cache = self.model.new_cache(batch, context + calls * tokens)
-        prompt = torch.randint(VOCABULARY, (batch, context), device=device)
-        self.last = prompt[:, -1:]
-        with torch.inference_mode():
-            self.model(prompt, cache=self.cache)
-
-    @torch.inference_mode()
-    def __call__(self) -> None:
-        for _ in range(self.tokens):
-            self.last = self.model(self.last, cache=self.cache)[:, -1:].argmax(-1)
-
-
 def decoding(project: Project, paper: str, chosen, options) -> dict[str, dict]:
     """Tokens per second and cache of some variants of a paper, beside the baseline's at the same positions."""
     size, shape = SIZES[paper], DECODE
@@ -275,7 +215,16 @@ def decoding(project: Project, paper: str, chosen, options) -> dict[str, dict]:
         turns = []
         for _ in range(options.rounds):
             baseline, other = (
-                Decoder(each, repetitions + 1, tokens, dtype, options.device) for each in (plain, spec)
+                Decoder(
+                    each,
+                    batch=shape["batch"],
+                    context=shape["context"],
+                    tokens=tokens,
+                    calls=repetitions + 1,
+                    dtype=dtype,
+                    device=options.device,
+                )
+                for each in (plain, spec)
             )
             baseline()
             other()
