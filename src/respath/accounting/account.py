@@ -46,11 +46,11 @@ def account(
     ref = ref_or_spec if isinstance(ref_or_spec, str) else None
     training_attention = attention or ATTENTION
     if ref is not None:
-        from respath.config.project import Project
+        from respath.papers.resolve import papers_at
 
-        project = Project.find()
-        paper, size, _ = project.parse_ref(ref)
-        defaults = project.accounting_defaults(paper)
+        library = papers_at(scale).library
+        paper, size, _ = library.parse_ref(ref)
+        defaults = library.folder(paper).paper.accounting
         training_context = training_context or getattr(defaults, "training_context", None) or defaults.context
         training_attention = defaults.attention
         context, logits = context or defaults.context, logits or defaults.logits

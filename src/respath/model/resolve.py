@@ -21,9 +21,9 @@ def resolve_spec(
     field.
     """
     if isinstance(ref_or_spec, str):
-        from respath.config.project import Project
+        from respath.papers.resolve import papers_at
 
-        spec = Project.find().model_spec(ref_or_spec, scale=scale)
+        spec = papers_at(scale).model(ref_or_spec)
     elif isinstance(ref_or_spec, ModelSpec):
         spec = ref_or_spec
     else:

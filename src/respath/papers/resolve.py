@@ -7,13 +7,14 @@ import functools
 import math
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from respath.config.request import Overrides, RunRequest
 from respath.documents import Place, assembled, findings, line_at
 from respath.errors import UserError, did_you_mean
 from respath.files import canonical_json
-from respath.papers.library import Artifact, Library, PaperFolder
+from respath.papers.library import Artifact, Library, PaperFolder, find_root
 from respath.papers.paper import Evaluation, PaperRecipe
 from respath.papers.scales import MOST_COEFFICIENT_LR, Scale
 from respath.settings import UserConfig
@@ -486,6 +487,15 @@ class Resolver:
             self._papers[paper] = PaperAtScale(self.library, paper, self.scale, self.settings.corpus, full)
         return self._papers[paper]
 
+    def folder(self, paper: str) -> PaperFolder:
+        """The folder of a paper, chosen or not."""
+        return self.library.folder(paper)
+
+    def model(self, ref: str) -> ModelSpec:
+        """The model behind ``paper/size/variant`` at this scale."""
+        paper, size, variant = self.library.parse_ref(ref)
+        return self.paper(paper).model(size, variant)
+
     def folders(self) -> Iterator[PaperFolder]:
         """The folders of the chosen papers."""
         return map(self.library.folder, self.chosen)
@@ -533,3 +543,13 @@ class Resolver:
                 )
             )
         return self._paired[paper]
+
+
+@functools.cache
+def _papers_at(root: Path, scale: str) -> Resolver:
+    return Resolver(Library(root), UserConfig(), scale=scale)
+
+
+def papers_at(scale: str) -> Resolver:
+    """The papers around the working folder at a scale, without anybody's settings: what a ref means for everybody."""
+    return _papers_at(find_root(), scale)
