@@ -15,6 +15,7 @@ SOURCE = ROOT / "src/respath"
 BELOW_PAPERS = (
     "spec",
     "quantities",
+    "accounting",
     "config",
     "analysis.catalogue",
     "documents",
