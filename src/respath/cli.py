@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +17,7 @@ from rich.text import Text
 from respath.config.project import Project, Run, find_root
 from respath.config.request import RunRequest
 from respath.errors import WRONG_USE, UserError, did_you_mean, explain_os_error, guard
-from respath.files import flattened, read_json
+from respath.files import flattened, read_json, user_path
 from respath.spec.data import tokenizer_id
 from respath.spec.document import identity
 
@@ -48,6 +49,13 @@ app = typer.Typer(
     epilog=_EPILOG,
     rich_markup_mode=None,
 )
+
+
+def filled_in(option: str) -> Callable[[Path | None], Path | None]:
+    """A path option in which ``~`` and ``$VAR`` are filled in, which shells do in some places only."""
+    return lambda path: path and user_path(path, option)
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Scale = Annotated[str | None, typer.Option("--scale", help="smoke, mini or paper (default: config.yaml's).")]
 
@@ -385,7 +393,7 @@ def export(
             metavar="REF|RUN", help="A run id (trained weights), or paper/size/variant (untrained)."
         ),
     ],
-    to: Annotated[Path, typer.Option("--to", help="Folder to write.")],
+    to: Annotated[Path, typer.Option("--to", help="Folder to write.", callback=filled_in("--to"))],
     as_json: Json = False,
     scale: Annotated[
         str | None, typer.Option("--scale", help="Scale of an untrained model (default: paper).")
@@ -460,6 +468,7 @@ def import_(
         typer.Option(
             "--from",
             help="Safetensors of ours (DIR/final/model.safetensors, an exported folder), or a Hugging Face folder.",
+            callback=filled_in("--from"),
         ),
     ],
     as_json: Json = False,
@@ -469,7 +478,10 @@ def import_(
     ] = None,
     tokens_manifest: Annotated[
         Path | None,
-        typer.Option(help="manifest.json that the weights were trained on; evaluation then takes no other."),
+        typer.Option(
+            help="manifest.json that the weights were trained on; evaluation then takes no other.",
+            callback=filled_in("--tokens-manifest"),
+        ),
     ] = None,
     replace: Annotated[
         bool,
@@ -525,7 +537,10 @@ def _model_of(run: Run) -> tuple[str, str, str]:
 
 @app.command(short_help="Training histories for TensorBoard.")
 def events(
-    to: Annotated[Path, typer.Option("--to", help="Folder to write: one folder per run.")],
+    to: Annotated[
+        Path,
+        typer.Option("--to", help="Folder to write: one folder per run.", callback=filled_in("--to")),
+    ],
     runs: Annotated[
         list[str] | None, typer.Argument(metavar="[RUN]...", help="Default: every run with a history.")
     ] = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import functools
+import io
 import os
 import re
 import sys
@@ -93,6 +94,9 @@ def guard(main: Callable[..., int | None]) -> Callable[..., int]:
 
     @functools.wraps(main)
     def wrapped(*args, **kwargs) -> int:
+        # A letter that the terminal's encoding lacks is shown by its number, as on stderr, and ends nothing.
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
         debug = "--debug" in sys.argv or os.environ.get("RESPATH_DEBUG", "") not in ("", "0")
         try:
             return main(*args, **kwargs) or OK

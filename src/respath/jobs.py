@@ -12,6 +12,19 @@ from respath.gpu_lease import SWITCH
 from respath.training.launch import GROUP
 
 
+def check_folder(here: Path, clone: Path) -> None:
+    """Raise UserError where the workflow cannot run: in another folder than its own, or where Snakemake cannot write names."""
+    if not clone.exists() or not os.path.samefile(here, clone):
+        raise UserError(
+            f"{here}: is not the folder of the Snakefile, where results, checkpoints and logs go; without -s and --directory: "
+            f"cd {clone} (or work in a clone of your own)"
+        )
+    if set("{}") & set(str(here)):
+        raise UserError(
+            f"{here}: Snakemake reads braces in a path as the name of a variable; move the clone to a folder without them"
+        )
+
+
 def check_writable(folder: Path) -> None:
     """Raise UserError where Snakemake could not keep its state: in somebody else's checkout, or after a start as root."""
     state = folder / ".snakemake"

@@ -1,16 +1,19 @@
 """Settings mean the same wherever they stand, and a problem names the place that it is from."""
 
 import string
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from respath.cli import main
 from respath.config.project import Project
 from respath.errors import UserError
 from respath.settings import Settings
 from tests.golden.toy import ROOT as TOY
-from tests.project_copy import ProjectCopy
+from tests.project_copy import ROOT, ProjectCopy, clean_environment
 
 WORDS = st.one_of(
     st.sampled_from(
@@ -181,3 +184,70 @@ def test_a_text_means_the_same_in_every_place_and_its_problem_names_that_place(c
     if said:
         problem = next(line for line in done.stderr.splitlines() if line.startswith("error: "))
         assert problem.startswith(f"error: {place}:") and said in problem
+
+
+# --- what else steers from outside ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options", [("-s", "CLONE/Snakefile"), ("-s", "CLONE/Snakefile", "--directory", ".")]
+)
+def test_a_start_in_another_folder_is_refused_in_one_line(copy, tmp_path, options):
+    (copy.path / "config.yaml").write_text("")
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "-n", *(text.replace("CLONE", str(copy.path)) for text in options)],
+        cwd=tmp_path, env=clean_environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("error: "))
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert (
+        line.startswith(f"error: {tmp_path}: is not the folder of the Snakefile")
+        and f"cd {copy.path}" in line
+    )
+
+
+def test_braces_in_the_path_of_the_clone_are_refused_in_one_line(tmp_path):
+    clone = ProjectCopy(tmp_path / "a{b}")
+    done = clone.snakemake("-n", "resformer_table13")
+    assert done.returncode == 2 and f"error: {clone.path}: Snakemake reads braces" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_letter_that_the_terminal_lacks_ends_nothing():
+    program = "from respath.errors import guard\nguard(lambda: print('λ₁ of 0.5'))()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**clean_environment(), "PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "ascii:strict"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\\u03bb\\u2081 of 0.5\n", "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["export", "toy/S/base", "--to"],
+        ["events", "--to"],
+        ["import", "toy/S/base", "--from"],
+        ["import", "toy/S/base", "--from", ".", "--tokens-manifest"],
+    ],
+    ids=lambda command: f"{command[0]} {command[-1]}",
+)
+def test_every_path_option_of_the_command_fills_in_or_refuses(monkeypatch, capsys, tmp_path, command):
+    monkeypatch.setenv("RESPATH_ROOT", str(TOY))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/file").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["respath", *command, "$UNSET_HERE/x"])
+    assert main() == 2
+    assert (
+        capsys.readouterr().err
+        == f"error: {command[-1]}: $UNSET_HERE/x: $UNSET_HERE is not set; set it or write the path out\n"
+    )
+    monkeypatch.setattr(sys, "argv", ["respath", *command, "~/file"])
+    assert main() == 2
+    said = capsys.readouterr().err
+    # The manifest is looked at after the weights, which are missing here.
+    assert str(tmp_path / "home/file") in said or command[-1] == "--tokens-manifest"
+    assert not (tmp_path / "~").exists()

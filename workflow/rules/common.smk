@@ -78,6 +78,7 @@ def profile_with_settings():
             return name.split("|", 1)[1]
 
 
+or_leave(jobs.check_folder, Path.cwd(), Path(workflow.basedir))
 or_leave(jobs.check_writable, Path.cwd())
 
 # Jobs find our sources, and the Python that runs Snakemake; an environment activated for a job still comes first.
