@@ -224,7 +224,7 @@ def show(
             "title": artifact.definition.title,
             "section": artifact.definition.section,
             "scale": project.config.scale,
-            "reads": sorted(project.metrics_of(artifact)),
+            "reads": sorted(project.kinds_of(artifact)),
             "runs": [run.id for run in runs],
             "definition": artifact.definition.model_dump(mode="json", exclude_defaults=True),
         }
@@ -369,9 +369,9 @@ def diff(
 ) -> None:
     """Regenerated against printed numbers, from the results that exist (never starts a training)."""
     from respath.comparison.diff import compare
-    from respath.comparison.results import Results
     from respath.comparison.summary import brief as in_brief
     from respath.comparison.summary import summary
+    from respath.results.reader import Results
 
     project = _project(scale)
     document = compare(project, Results(project), targets or None)

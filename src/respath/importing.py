@@ -16,12 +16,12 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from respath import __version__
-from respath.comparison.results import imported
 from respath.config.project import Project, Run
 from respath.data.manifest import load_manifest
 from respath.documents import check
 from respath.errors import UserError, did_you_mean
 from respath.files import flattened, read_json, sha256_file
+from respath.quantities.kinds import imported
 from respath.spec.document import identity
 from respath.spec.model import ModelSpec
 from respath.training.folders import checkpoint_folders

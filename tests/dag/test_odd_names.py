@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from respath.comparison.results import Results
 from respath.config.project import Project
 from respath.reporting import figure, page, table
+from respath.results.reader import Results
 from respath.spec.data import tokens_id
 from tests.project_copy import ProjectCopy
 

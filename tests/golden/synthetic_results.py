@@ -5,7 +5,9 @@ import json
 import math
 
 from respath.config.request import RunRequest
+from respath.errors import UserError
 from respath.files import canonical_json
+from respath.papers.subjects import Resolved
 from respath.spec.data import tokens_id
 
 
@@ -153,39 +155,6 @@ def lm_record(run, tasks, limit):
     }
 
 
-def account_record(project, paper, size, variant, scale):
-    """Closed forms of a Llama without coefficients: enough to look like the real account, not a second one."""
-    model = project.model_of(paper, size, variant, scale)
-    value_layers = [
-        n
-        for n in range(1, model.layers + 1)
-        if not (model.values.kind == "reuse" and n in model.values.layers)
-    ]
-    share = model.sharing.every if model.sharing else 1
-    attention = 2 * model.width**2 + model.width * model.kv_width
-    backbone = model.layers * (attention + 3 * model.width * model.ffn_width + 2 * model.width)
-    backbone += len(value_layers) * model.width * model.kv_width
-    table = model.vocab_size * model.width
-    elements = model.kv_width * (model.layers + len(value_layers)) // share
-    baseline = 2 * model.layers * model.width
-    return {
-        "ref": f"{paper}/{size}/{variant}",
-        "shape": {"layers": model.layers, "width": model.width},
-        "parameters": {
-            "total": backbone + 2 * table + model.width,
-            "backbone": backbone,
-            "embedding": table,
-            "head": table,
-        },
-        "flops": {"forward": 2 * backbone * 2048, "training_per_token": 6 * backbone},
-        "kv_cache": {
-            "elements_per_token": elements,
-            "bytes": elements * 2 * 2048,
-            "ratio_to_baseline": elements / baseline,
-        },
-    }
-
-
 def write_results(project, folder, *, loss_of=default_loss, skip=(), diverged=(), stderr=0.004, uneven=False):
     """Write results for every run of the project below ``folder``.
 
@@ -217,7 +186,7 @@ def write_results(project, folder, *, loss_of=default_loss, skip=(), diverged=()
         }
         write_json(folder / "tokens" / tokens_id(data) / "manifest.json", manifest)
         manifests[paper] = hashlib.sha256(canonical_json(manifest).encode()).hexdigest()
-        _write_accounts(project, folder, paper)
+        _write_caches(project, folder, paper)
     for run in project.all_runs().values():
         if run.id in skip:
             continue
@@ -231,29 +200,16 @@ def write_results(project, folder, *, loss_of=default_loss, skip=(), diverged=()
         write_json(folder / "evals" / run.id / "lm.json", lm_record(run, evaluation.tasks, evaluation.limit))
 
 
-def _write_accounts(project, folder, paper):
-    entries = {}
+def _write_caches(project, folder, paper):
+    """The measured caches of all models: what the closed form says."""
+    entries = []
     for size in project.folder(paper).paper.sizes:
         for variant in project.folder(paper).variants:
             try:
-                project.resolve(paper, RunRequest(size=size, variant=variant), 0, "paper")
-                entries[f"{size}/{variant}"] = {
-                    "paper": account_record(project, paper, size, variant, "paper"),
-                    "scale": account_record(project, paper, size, variant, project.scale.id),
-                }
-            except Exception as error:  # a variant that does not fit this size has no account
-                if type(error).__name__ != "UserError":
-                    raise
-    write_json(
-        folder / "accounts" / f"{paper}-{project.scale.id}.json",
-        {"schema": 1, "kind": "accounts", "entries": entries},
-    )
-    measured = [
-        {
-            "id": name,
-            "formula_bytes": e["paper"]["kv_cache"]["bytes"],
-            "measured_bytes": e["paper"]["kv_cache"]["bytes"],
-        }
-        for name, e in entries.items()
-    ]
-    write_json(folder / "kv" / f"{paper}.json", {"schema": 1, "kind": "kv", "entries": measured})
+                held = Resolved(project.paper(paper).full, RunRequest(size=size, variant=variant)).account()[
+                    "kv_cache"
+                ]["bytes"]
+            except UserError:  # a variant that does not fit this size has no cache
+                continue
+            entries.append({"id": f"{size}/{variant}", "formula_bytes": held, "measured_bytes": held})
+    write_json(folder / "kv" / f"{paper}.json", {"schema": 1, "kind": "kv", "entries": entries})

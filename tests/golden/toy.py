@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
-from respath.comparison.results import Results
 from respath.config.project import Project
+from respath.config.request import RunRequest
+from respath.quantities.quantity import Quantity
+from respath.results.reader import Results
 from tests.golden.synthetic_results import write_results
 
 ROOT = Path(__file__).resolve().parent / "project"
@@ -42,3 +44,17 @@ def run_id(project, size, variant, seed=1):
         for run in project.all_runs().values()
         if (run.size, run.variant, run.seed) == (size, variant, seed)
     )
+
+
+def reading(results, run, metric):
+    """One metric of one run, as tables and claims read it."""
+    request = RunRequest(size=run.size, variant=run.variant, context=run.context)
+    return results.sample(run.paper, Quantity(metric, request)).by_seed[run.seed]
+
+
+def account(results, size, variant, own_scale=False):
+    """Parameters of a model of the toy: of the paper's own shape, or of the scale's."""
+    quantity = Quantity(
+        "account.parameters.total", RunRequest(size=size, variant=variant), own_scale=own_scale
+    )
+    return results.sample("toy", quantity).value

@@ -168,7 +168,7 @@ def test_wrong_conventions_are_user_errors(option):
 
 def test_accounting_imports_no_torch():
     code = (
-        "import sys; from respath.accounting import account; import respath.accounting.stage, respath.accounting.kv, "
+        "import sys; from respath.accounting import account; import respath.accounting.kv, "
         "respath.accounting.__main__; account('resformer/82M/plus'); sys.exit('torch' in sys.modules)"
     )
     assert (

@@ -10,15 +10,14 @@ import pytest
 import yaml
 
 from respath.comparison.claims import judge_claim
-from respath.comparison.readings import read_run
 from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
 from respath.errors import UserError
+from respath.papers import needs
 from respath.papers.claims import Claim
-from respath.papers.needs import claimed_analyses
 from respath.papers.tables import Column
 from tests.golden.synthetic_results import write_json
-from tests.golden.toy import ROOT, toy
+from tests.golden.toy import ROOT, reading, toy
 
 
 @pytest.fixture
@@ -37,9 +36,9 @@ def analysed(results, run, /, modules, arrays=None, **changes):
         "modules": modules,
         **changes,
     }
-    write_json(results.folder / "analyses" / run.id / "analysis.json", content)
+    write_json(results.store.folder / "analyses" / run.id / "analysis.json", content)
     if arrays:
-        np.savez(results.folder / "analyses" / run.id / "arrays.npz", **arrays)
+        np.savez(results.store.folder / "analyses" / run.id / "arrays.npz", **arrays)
 
 
 def runs(project, variant):
@@ -54,29 +53,29 @@ def test_a_scalar_is_a_metric_of_a_run(toy_paper):
     project, results = toy_paper
     run = runs(project, "mix")[0]
     analysed(results, run, scalars("importance", entropy_mean=5.5))
-    assert read_run(results, run, "analysis.importance.entropy_mean").value == 5.5
+    assert reading(results, run, "analysis.importance.entropy_mean").value == 5.5
 
 
 def test_what_is_not_there_is_said(toy_paper):
     project, results = toy_paper
     first, second, third = runs(project, "mix")
     metric = "analysis.pca.components_mean_from_layer2"
-    assert read_run(results, first, metric).reason == "trained, not analysed"
+    assert reading(results, first, metric).reason == "trained, not analysed"
     analysed(results, second, scalars("importance", entropy_mean=5.5))
-    assert read_run(results, second, metric).reason == "analysed without pca"
+    assert reading(results, second, metric).reason == "analysed without pca"
     modules = scalars("coefficients")
     modules["coefficients"]["reason"] = "the value path own has no coefficients"
     analysed(results, third, modules)
-    reading = read_run(results, third, "analysis.coefficients.late_over_early")
-    assert (reading.state, "the value path own has no coefficients" in reading.reason) == ("not run", True)
+    found = reading(results, third, "analysis.coefficients.late_over_early")
+    assert (found.state, "the value path own has no coefficients" in found.reason) == ("not run", True)
 
 
 def test_the_analyses_of_a_diverged_run_are_diverged(toy_paper):
     project, results = toy_paper
     run = runs(project, "mix")[0]
     analysed(results, run, {}, status="diverged", reason="loss is nan")
-    reading = read_run(results, run, "analysis.pca.components_mean_from_layer2")
-    assert (reading.state, reading.reason) == ("diverged", "loss is nan")
+    found = reading(results, run, "analysis.pca.components_mean_from_layer2")
+    assert (found.state, found.reason) == ("diverged", "loss is nan")
 
 
 def test_arrays_are_read_by_name_and_checked_against_the_json(toy_paper):
@@ -85,14 +84,14 @@ def test_arrays_are_read_by_name_and_checked_against_the_json(toy_paper):
     modules = {"norms": {"scalars": {}, "series": {}, "arrays": {"value": [2, 3]}}}
     array = np.arange(6, dtype="<f4").reshape(2, 3)
     analysed(results, run, modules, {"norms.value": array})
-    assert np.array_equal(results.array(run.id, "norms.value"), array)
-    assert results.array(run.id, "norms.hidden") is None
+    assert np.array_equal(results.store.array("analysis", "norms.value", {"run": run.id}), array)
+    assert results.store.array("analysis", "norms.hidden", {"run": run.id}) is None
     analysed(results, other, modules, {"norms.value": array.T})
     with pytest.raises(UserError, match=r"has shape \[3, 2\], not \[2, 3\]"):
-        results.array(other.id, "norms.value")
-    (results.folder / "analyses" / other.id / "arrays.npz").write_bytes(b"no archive")
+        results.store.array("analysis", "norms.value", {"run": other.id})
+    (results.store.folder / "analyses" / other.id / "arrays.npz").write_bytes(b"no archive")
     with pytest.raises(UserError, match="cannot be read"):
-        results.array(other.id, "norms.value")
+        results.store.array("analysis", "norms.value", {"run": other.id})
 
 
 def test_an_analysis_of_another_run_is_refused(toy_paper):
@@ -100,7 +99,7 @@ def test_an_analysis_of_another_run_is_refused(toy_paper):
     run, other = runs(project, "mix")[:2]
     analysed(results, run, {}, run=other.id)
     with pytest.raises(UserError, match="belongs to"):
-        results.analysis(run.id)
+        results.of_run("analysis", run.id)
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------
@@ -178,7 +177,7 @@ def test_a_table_may_show_an_analysis_and_a_wrong_one_is_refused():
     assert Column(id="a", label="A", metric="analysis.importance.entropy_mean").metric
     with pytest.raises(ValueError, match="did you mean 'entropy_mean'"):
         Column(id="a", label="A", metric="analysis.importance.entropi_mean")
-    with pytest.raises(ValueError, match="has no scalar"):
+    with pytest.raises(ValueError, match="compares two runs"):
         Column(id="a", label="A", metric="analysis.gradients.value_ratio_layer1")
 
 
@@ -194,13 +193,14 @@ def test_a_table_of_analyses_asks_for_trained_runs_and_their_modules(tmp_path):
     artifact = project.artifact("toy_table1")
     trained = {run.id for run in project.trained_runs(artifact)}
     assert project.analyses_of(artifact) == {key: {"importance"} for key in trained} and len(trained) == 9
-    assert project.metrics_of(artifact) == {"analysis"} and project.untrained_of(artifact) == {}
+    assert project.kinds_of(artifact) == {"analysis"} and project.untrained_of(artifact) == {}
 
 
 def test_the_modules_that_claims_read_are_known_per_run():
     project = Project(find_root(), {"scale": "smoke", "papers": ["resformer"]})
+    found = needs.needs_of(project, "resformer", needs.quantities_of_claims(project, "resformer"))
     modules = {
-        (run.size, run.variant): names for run, names in claimed_analyses(project, "resformer").values()
+        (found.trained[id].size, found.trained[id].variant): names for id, names in found.analyses.items()
     }
     assert modules["82M", "learnable"] == {"coefficients"}
     assert {"gradients", "similarity", "pca", "removal", "importance"} <= modules["82M", "identity"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -9,8 +10,9 @@ import pytest
 
 from respath.comparison.__main__ import main
 from respath.comparison.diff import compare, markdown
-from respath.comparison.results import Results
+from respath.config.project import Project
 from respath.files import read_json, write_json
+from respath.results.reader import Results
 from respath.training.provenance import sources_hash
 from tests.golden.toy import ROOT, run_id, toy, toy_project
 
@@ -58,8 +60,12 @@ def test_a_contradicted_claim_fails_the_check(tmp_path):
     )
 
 
-def test_a_scale_free_claim_without_accounts_fails_the_check(tmp_path):
-    project = toy_project()
+def test_a_scale_free_claim_about_what_is_not_measured_fails_the_check(tmp_path):
+    folder = shutil.copytree(ROOT, tmp_path / "toy")
+    claims = folder / "papers/toy/claims.yaml"
+    closed, measured = "account.kv_cache.ratio_to_baseline", "cache.ratio_to_baseline"
+    claims.write_text(claims.read_text().replace(closed, measured))
+    project = Project(folder, {"papers": ["toy"]})
     failures = compare(project, Results(project, tmp_path / "nothing"))["check"]["failures"]
     assert any(line.startswith("claim odd-cache: not run") for line in failures)
 

@@ -16,13 +16,12 @@ from respath.comparison.costs import duration, estimates
 from respath.comparison.diff import compare, markdown
 from respath.comparison.noise import noise, pooled
 from respath.comparison.notes import measured_text, scale_notes
-from respath.comparison.results import Results
 from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.papers.scales import Measured
 from respath.quantities.statistics import t_interval
-from respath.reference.results import ReferenceResults
+from respath.results.reader import Results, kept_results
 from tests.golden.synthetic_results import write_results
 from tests.golden.toy import LOSSES, run_id, toy, toy_loss, toy_project
 from tests.golden.toy import ROOT as TOY
@@ -112,10 +111,10 @@ def test_durations_read_well():
 
 def test_the_notes_of_a_scale_carry_its_own_numbers():
     project = Project(find_root(), {"scale": "mini"})
-    notes = scale_notes(project, ReferenceResults(project), "resformer")
+    notes = scale_notes(project, kept_results(project), "resformer")
     assert "10,000 steps" in notes[0] and "3.3" in notes[0] and "{" not in "".join(notes)
     other = Project(find_root(), {"scale": "paper"})
-    assert scale_notes(other, ReferenceResults(other), "resformer") == []
+    assert scale_notes(other, kept_results(other), "resformer") == []
 
 
 def test_a_scale_says_where_its_coefficients_learn_more_slowly_than_in_the_paper(tmp_path):
@@ -123,7 +122,7 @@ def test_a_scale_says_where_its_coefficients_learn_more_slowly_than_in_the_paper
     (note,) = scale_notes(project, Results(project, tmp_path), "resformer")
     assert "in 12 steps their rate would have to be 90.8 times" in note and "it is 10 times" in note
     mini = Project(find_root(), {"scale": "mini"})
-    assert "move less" not in " ".join(scale_notes(mini, ReferenceResults(mini), "resformer"))
+    assert "move less" not in " ".join(scale_notes(mini, kept_results(mini), "resformer"))
 
 
 def test_measured_numbers_of_a_note_are_read_from_the_results_and_nothing_stands_for_what_has_not_run(
@@ -148,17 +147,20 @@ def test_measured_numbers_of_a_note_are_read_from_the_results_and_nothing_stands
 
 def test_the_notes_of_mini_tell_what_the_kept_runs_measured():
     project = Project(find_root(), {"scale": "mini"})
-    first, second = scale_notes(project, ReferenceResults(project), "resformer")
-    kept = ReferenceResults(project)
+    first, second = scale_notes(project, kept_results(project), "resformer")
+    kept = kept_results(project)
     moved, less = [], []
     for seed in project.seeds:
         runs = {
             variant: project.resolve("resformer", RunRequest(size="82M", variant=variant), seed).id
             for variant in ("learnable", "svformer", "transformer")
         }
-        coefficients = kept.analysis(runs["learnable"])["modules"]["coefficients"]
+        coefficients = kept.of_run("analysis", runs["learnable"])["modules"]["coefficients"]
         moved.append(coefficients["scalars"]["moved_mean"])
-        less.append(kept.loss(runs["svformer"])["mean_loss"] - kept.loss(runs["transformer"])["mean_loss"])
+        less.append(
+            kept.of_run("loss", runs["svformer"])["mean_loss"]
+            - kept.of_run("loss", runs["transformer"])["mean_loss"]
+        )
     assert f"Learnable {sum(moved) / 3:.3g} ± " in first
     assert f"validation loss {signed(sum(less) / 3)} ± " in second and "(3 seeds)" in second
 

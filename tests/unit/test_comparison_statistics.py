@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from respath.comparison.curves import saving_at_equal_loss, smooth
+from respath.quantities.curves import saving_at_equal_loss, smooth
 
 
 def test_smoothing_keeps_a_straight_line_inside_and_the_mean_of_what_there_is_at_the_ends():

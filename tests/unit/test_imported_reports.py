@@ -5,18 +5,17 @@ from __future__ import annotations
 import pytest
 
 from respath.comparison.costs import estimates
-from respath.comparison.curves import early_loss
 from respath.comparison.diff import compare, markdown
 from respath.comparison.provenance import provenance_of
-from respath.comparison.readings import read_run
-from respath.comparison.results import Results
 from respath.config.request import RunRequest
 from respath.files import read_json
-from respath.reference.bundle import bundle, restored
+from respath.quantities.keeping import restored_train
+from respath.reference.bundle import bundle
 from respath.reporting import page
 from respath.reporting.footer import footer_lines
+from respath.results.reader import Results
 from tests.golden.synthetic_results import write_json
-from tests.golden.toy import toy
+from tests.golden.toy import reading, toy
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def made(tmp_path):
     """The toy with one run that is imported: project, results, run."""
     project, results = toy(tmp_path, "paper")
     run = project.resolve("toy", RunRequest(size="S", variant="mix"), 1)
-    path = results.folder / "runs" / run.id / "train.json"
+    path = results.store.folder / "runs" / run.id / "train.json"
     record = read_json(path)
     record |= {
         "steps": None,
@@ -38,17 +37,17 @@ def made(tmp_path):
         },
     }
     write_json(path, record)
-    return project, Results(project, results.folder), run
+    return project, Results(project, results.store.folder), run
 
 
 def test_its_evaluation_counts_and_what_training_would_have_recorded_reads_not_run(made):
     project, results, run = made
-    assert read_run(results, run, "loss.mean").state == "measured"
+    assert reading(results, run, "loss.mean").state == "measured"
     for metric in ("train.loss.final", "train.steps", "train.tokens", "train.cost.seconds"):
-        reading = read_run(results, run, metric)
-        assert (reading.state, reading.value) == ("not run", None) and "imported" in reading.reason, metric
-    reading = early_loss(results, run)
-    assert reading.state == "not run" and reading.reason == "imported, without a training curve"
+        found = reading(results, run, metric)
+        assert (found.state, found.value) == ("not run", None) and "imported" in found.reason, metric
+    found = reading(results, run, "curve.early")
+    assert found.state == "not run" and found.reason == "imported, without a training curve"
     assert run.id not in {one.run for one in estimates(project, results, project.all_runs().values())}
 
 
@@ -68,7 +67,7 @@ def test_a_bundle_keeps_where_it_came_from(made):
     _, results, run = made
     kept = bundle(results, run)
     assert kept["train"]["provenance"]["imported"]["name"] == "theirs"
-    assert restored(kept["train"])["curve"]["tokens"] == []
+    assert restored_train(kept["train"])["curve"]["tokens"] == []
 
 
 def test_a_figure_of_curves_names_it_and_draws_the_others(made):

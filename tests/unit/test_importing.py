@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from respath.comparison.results import imported
 from respath.config.project import Project, Run
 from respath.config.request import RunRequest
 from respath.errors import UserError
@@ -20,6 +19,7 @@ from respath.files import read_json, sha256_file, write_json
 from respath.importing import import_run
 from respath.model import build_model
 from respath.model.export import export
+from respath.quantities.kinds import imported
 from respath.spec.document import identity
 from respath.training.checkpoint import save_tensors_atomically
 from respath.training.lease import Lease, LeaseHeld

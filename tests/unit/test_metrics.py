@@ -4,9 +4,10 @@ import shutil
 
 import pytest
 
-from respath.config.metrics import unknown_run_metric
 from respath.config.project import Project
 from respath.errors import UserError
+from respath.quantities.kinds import Names
+from respath.quantities.metrics import unknown
 from tests.golden.toy import ROOT as TOY
 
 DOMAINS, TASKS = ("Books", "ArXiv"), ("hellaswag", "wikitext")
@@ -18,7 +19,7 @@ DOMAINS, TASKS = ("Books", "ArXiv"), ("hellaswag", "wikitext")
      "lm.mean.acc_stderr", "lm.wikitext.word_perplexity", "train.loss.final", "account.parameters.total"],
 )  # fmt: skip
 def test_a_metric_that_exists_is_not_refused(metric):
-    assert unknown_run_metric(metric, DOMAINS, TASKS) == ""
+    assert unknown(metric, Names(DOMAINS, TASKS)) == ""
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_a_metric_that_exists_is_not_refused(metric):
     ],
 )
 def test_a_slip_is_named_with_what_was_meant(metric, said):
-    assert said in unknown_run_metric(metric, DOMAINS, TASKS)
+    assert said in unknown(metric, Names(DOMAINS, TASKS))
 
 
 @pytest.fixture

@@ -10,14 +10,16 @@ import pytest
 
 from respath.comparison.cells import build_grid
 from respath.comparison.claims import judge_claim
-from respath.comparison.results import Results
 from respath.config.project import Project, find_root
+from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.files import read_json, write_json
+from respath.quantities.keeping import POINTS, binned, restored_train, thinned, unbinned
+from respath.quantities.quantity import Quantity
 from respath.reference.__main__ import main
-from respath.reference.bundle import LARGEST, POINTS, binned, collect, restored, thinned, unbinned
-from respath.reference.results import ReferenceResults
+from respath.reference.bundle import LARGEST, collect
 from respath.reporting.panels.build import shown
+from respath.results.reader import Results, kept_results
 from tests.golden.synthetic_analyses import write_analyses
 from tests.golden.synthetic_results import train_record, write_results
 from tests.golden.toy import ROOT, run_id, toy
@@ -25,14 +27,14 @@ from tests.golden.toy import ROOT, run_id, toy
 
 def kept(project, results, folder, **options):
     collect(project, results, folder, **options)
-    return ReferenceResults(project, folder)
+    return kept_results(project, folder)
 
 
 def test_tables_and_claims_read_the_same_from_bundles(tmp_path):
     project, results = toy(tmp_path / "results", "paper")
     reference = kept(project, results, tmp_path / "kept")
     for artifact in project.artifacts():
-        if artifact.is_table and artifact.id != "kv":  # its made-up accounts are not the closed forms
+        if artifact.is_table:
             made, read = (build_grid(project, source, artifact) for source in (results, reference))
             assert [c.per_seed for c in made.compared()] == [c.per_seed for c in read.compared()]
             assert [c.status for c in made.compared()] == [c.status for c in read.compared()]
@@ -46,7 +48,7 @@ def test_a_curve_is_thinned_to_means_of_neighbours_and_gets_its_tokens_back():
     curve = {"step": list(range(2, 1026, 2)), "loss": [float(n) for n in range(512)], "tokens": [], "lr": []}
     thin = thinned(curve)
     assert len(thin["step"]) == POINTS and thin["step"][:2] == [4, 8] and thin["loss"][:2] == [0.5, 2.5]
-    whole = restored({"tokens": 10_240, "steps": 1024, "curve": thin})
+    whole = restored_train({"tokens": 10_240, "steps": 1024, "curve": thin})
     assert whole["curve"]["tokens"][:2] == [40, 80]
 
 
@@ -79,9 +81,9 @@ def test_a_bundle_names_no_path_and_no_host_and_is_small(tmp_path):
     text = (tmp_path / "kept" / f"{run.id}.json").read_text()
     assert len(text) < 30_000 < LARGEST
     assert "somewhere" not in text and "a-host" not in text and "arrays" not in text
-    read = ReferenceResults(project, tmp_path / "kept")
+    read = kept_results(project, tmp_path / "kept")
     assert read.train(run.id)["provenance"]["processor"] == "a processor"
-    assert read.analysis(run.id)["modules"]["a"]["series"]["a"][0][0] == 0.123457
+    assert read.of_run("analysis", run.id)["modules"]["a"]["series"]["a"][0][0] == 0.123457
     assert len(read.train(run.id)["curve"]["step"]) == POINTS
 
 
@@ -126,10 +128,12 @@ def test_arrays_are_kept_of_runs_whose_arrays_a_figure_draws_and_of_no_other(att
     drawn = project.arrays_of(project.artifact("resformer_fig14"))
     names = {"importance.token_importance", "norms.value", "norms.hidden"}
     assert len(drawn) == 4 and all(found == names for found in drawn.values())
-    for run in reference.runs():
-        assert set(read_json(reference.folder / f"{run}.json").get("arrays", ())) == drawn.get(run, set())
+    for run in reference.store.runs():
+        assert set(read_json(reference.store.folder / f"{run}.json").get("arrays", ())) == drawn.get(
+            run, set()
+        )
     assert project.arrays_of(project.artifact("resformer_fig13")) == {}
-    assert reference.array(next(iter(drawn)), "norms.value_packed") is None
+    assert reference.store.array("analysis", "norms.value_packed", {"run": next(iter(drawn))}) is None
 
 
 def test_binned_arrays_of_the_papers_length_are_small_and_keep_the_means_of_their_bins():
@@ -179,8 +183,8 @@ def test_another_result_of_a_kept_run_is_refused_unless_it_is_meant(tmp_path):
     changed = Results(project, tmp_path / "results")
     with pytest.raises(UserError, match=f"{run}.json: loss of this run differ.*--replace"):
         collect(project, changed, tmp_path / "kept")
-    assert ReferenceResults(project, tmp_path / "kept").loss(run)["mean_loss"] != 1.0
-    assert kept(project, changed, tmp_path / "kept", replace=True).loss(run)["mean_loss"] == 1.0
+    assert kept_results(project, tmp_path / "kept").of_run("loss", run)["mean_loss"] != 1.0
+    assert kept(project, changed, tmp_path / "kept", replace=True).of_run("loss", run)["mean_loss"] == 1.0
 
 
 def test_a_part_that_comes_later_is_added_and_one_that_is_gone_stays(tmp_path):
@@ -189,14 +193,14 @@ def test_a_part_that_comes_later_is_added_and_one_that_is_gone_stays(tmp_path):
     lm = tmp_path / "results" / "evals" / run / "lm.json"
     text = lm.read_text()
     lm.unlink()
-    assert kept(project, results, tmp_path / "kept").lm(run) is None
+    assert kept(project, results, tmp_path / "kept").of_run("lm", run) is None
     lm.write_text(text)
     grown = collect(project, Results(project, tmp_path / "results"), tmp_path / "kept")
     assert grown["grown"] == [run]
     lm.unlink()
-    assert kept(project, Results(project, tmp_path / "results"), tmp_path / "kept").lm(run) == json.loads(
-        text
-    )
+    assert kept(project, Results(project, tmp_path / "results"), tmp_path / "kept").of_run(
+        "lm", run
+    ) == json.loads(text)
 
 
 def test_runs_that_have_not_ended_are_not_kept(tmp_path):
@@ -204,23 +208,29 @@ def test_runs_that_have_not_ended_are_not_kept(tmp_path):
     absent = run_id(project, "S", "mix")
     project, results = toy(tmp_path / "results", "smoke", skip={absent})
     reference = kept(project, results, tmp_path / "kept")
-    assert absent not in reference.runs() and reference.train(absent) is None
+    assert absent not in reference.store.runs() and reference.train(absent) is None
 
 
 def test_accounts_are_the_closed_forms():
     project = Project(find_root(), {"papers": ["resformer"]})
-    reference = ReferenceResults(project)
-    assert reference.account("resformer", "82M", "svformer")["kv_cache"]["ratio_to_baseline"] == 0.5625
-    assert reference.account("resformer", "2M", "sparse-5-6to8") is None
+    ratio = "account.kv_cache.ratio_to_baseline"
+
+    def read(size, variant):
+        return kept_results(project).sample(
+            "resformer", Quantity(ratio, RunRequest(size=size, variant=variant))
+        )
+
+    assert read("82M", "svformer").value == 0.5625
+    assert read("2M", "sparse-5-6to8").state == "not run"
 
 
 def test_a_bundle_that_belongs_to_another_run_is_refused(tmp_path):
     project, results = toy(tmp_path / "results", "smoke")
     reference = kept(project, results, tmp_path / "kept")
-    one, other = reference.runs()[:2]
+    one, other = reference.store.runs()[:2]
     (tmp_path / "kept" / f"{one}.json").write_text((tmp_path / "kept" / f"{other}.json").read_text())
     with pytest.raises(UserError, match=f"{one}.json: is no reference file"):
-        ReferenceResults(project, tmp_path / "kept").train(one)
+        kept_results(project, tmp_path / "kept").train(one)
 
 
 @pytest.mark.slow

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from respath.comparison.results import Results
 from respath.reporting.drawing import DASHES, draw, looks, style
 from respath.reporting.figure import main, render, scale_line
 from respath.reporting.series import human_tokens, series_of, short_count, spread
+from respath.results.reader import Results
 from tests.golden.toy import ROOT, run_id, toy, toy_project
 
 

@@ -13,26 +13,34 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from respath.comparison.curves import critical_point, parameter_saving, smoothing_steps
-from respath.comparison.results import Results
 from respath.config.project import Artifact, Project, find_root
 from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.papers.figures import Panels
+from respath.quantities.curves import critical_point, smoothing_steps
+from respath.quantities.keeping import position_bins
+from respath.quantities.quantity import Quantity
 from respath.reporting.figure import main, render, scale_line
 from respath.reporting.looks import style
 from respath.reporting.panels.axes import entries, log_bar, log_ticks, looks
 from respath.reporting.panels.build import READERS, shown
 from respath.reporting.panels.data import Drawn, Line, Mark, Shown
 from respath.reporting.panels.drawing import draw
-from respath.reporting.panels.layers import position_bins
 from respath.reporting.panels.training import exponential
 from respath.reporting.series import short_count
+from respath.results.reader import Results
 from tests.golden.synthetic_analyses import write_analyses, write_analysis
 from tests.golden.synthetic_results import noise, write_json, write_results
-from tests.golden.toy import LOSSES, ROOT, run_id, toy, toy_loss, toy_project
+from tests.golden.toy import LOSSES, ROOT, account, run_id, toy, toy_loss, toy_project
 
 LOSS = {"label": "loss"}
+
+
+def saving(results, paper, variant, baseline, sizes):
+    """Per cent of parameters saved at equal loss, by seed."""
+    sides = (RunRequest(variant=name) for name in (variant, baseline))
+    along = tuple(RunRequest(size=size) for size in sizes)
+    return results.sample(paper, Quantity("scaling.parameter_saving", *sides, along=along)).numbers
 
 
 def figure(*panels, **fields):
@@ -170,7 +178,10 @@ def test_positions_are_averaged_in_bins_that_begin_with_single_positions(made):
         made, kind="positions", array="importance.token_importance", run=of("base"), value={"label": "v"}
     )
     runs = project.runs_of("toy", RunRequest(size="S", variant="base"))
-    whole = np.mean([results.array(run.id, "importance.token_importance") for run in runs], axis=0)
+    whole = np.mean(
+        [results.store.array("analysis", "importance.token_importance", {"run": run.id}) for run in runs],
+        axis=0,
+    )
     grid = drawn.grid
     assert grid.x_edges[:3] == (1, 2, 3) and grid.x_edges[-1] == 129
     assert grid.values[2][0] == pytest.approx(whole[2, 0])
@@ -269,18 +280,17 @@ def test_losses_stand_at_all_parameters_and_a_saving_without_an_interval_is_in_t
     project, results, _ = made
     drawn = shown(project, results, project.artifact("toy_fig2")).panel("A")
     base = next(line for line in drawn.of("ours") if line.id == "base")
-    counts = [results.account("toy", size, "base", "paper")["parameters"]["total"] for size in "SML"]
+    counts = [account(results, size, "base") for size in "SML"]
     assert [mark.x for mark in base.marks] == counts
-    pairs = [tuple(RunRequest(size=size, variant=v) for v in ("mix", "base")) for size in "SML"]
-    saved = [parameter_saving(project, results, "toy", pairs, seed).value for seed in (1, 2, 3)]
-    (saving,) = drawn.savings
+    saved = list(saving(results, "toy", "mix", "base", "SML").values())
+    (shown_saving,) = drawn.savings
     # A quadratic goes through three sizes, and through no two of them.
-    assert saving.value == pytest.approx(np.mean(saved)) and saving.seeds == 3
-    assert saving.interval is None and not saving.told and drawn.texts == ()
+    assert shown_saving.value == pytest.approx(np.mean(saved)) and shown_saving.seeds == 3
+    assert shown_saving.interval is None and not shown_saving.told and drawn.texts == ()
     content = shown(project, results, project.artifact("toy_fig2"))
     assert "No saving told of Mix: an interval needs four sizes." in content.notes
     rows = [row for row in csv.DictReader(io.StringIO(content.csv_text())) if row["role"] == "saving"]
-    assert float(rows[0]["value"]) == saving.value and rows[0]["note"] == "an interval needs four sizes"
+    assert float(rows[0]["value"]) == shown_saving.value and rows[0]["note"] == "an interval needs four sizes"
     assert not any(line.id.endswith(".equal-loss") for line in drawn.of("fit"))
 
 
@@ -304,14 +314,10 @@ def test_a_saving_is_told_with_a_jackknife_over_sizes_that_holds_it(four_sizes):
     project, results = four_sizes
     drawn = shown(project, results, project.artifact("resformer_fig2")).panel("A")
     plus = drawn.savings[0]
-    pairs = [
-        tuple(RunRequest(size=size, variant=v) for v in ("plus", "transformer"))
-        for size in drawn.definition.sizes
-    ]
-    without = [
-        parameter_saving(project, results, "resformer", pairs[:k] + pairs[k + 1 :], 1).value for k in range(4)
-    ]
-    assert plus.value == parameter_saving(project, results, "resformer", pairs, 1).value
+    sizes = drawn.definition.sizes
+    left_out = ([size for size in sizes if size != other] for other in sizes)
+    without = [saving(results, "resformer", "plus", "transformer", some)[1] for some in left_out]
+    assert plus.value == saving(results, "resformer", "plus", "transformer", sizes)[1]
     error = math.sqrt(3 / 4 * sum((value - np.mean(without)) ** 2 for value in without))
     assert plus.interval.stderr == pytest.approx(error)
     assert plus.interval.high - plus.value == pytest.approx(3.182446 * error, rel=1e-6)
@@ -481,7 +487,7 @@ def test_printed_losses_stand_at_the_papers_own_sizes(tmp_path):
     project, results = toy(tmp_path)
     drawn = shown(project, results, project.artifact("toy_fig2")).panel("A")
     printed = next(line for line in drawn.of("printed") if line.id == "base")
-    sizes = [results.account("toy", size, "base", "paper")["parameters"]["total"] for size in "SM"]
+    sizes = [account(results, size, "base") for size in "SM"]
     assert [(mark.x, mark.value) for mark in printed.marks] == list(zip(sizes, [3.0, 2.8], strict=True))
 
 
@@ -511,7 +517,7 @@ def test_missing_and_diverged_runs_are_named_with_their_panel(tmp_path):
     drawn = shown(project, results, figure({"kind": "bars", "x": LOSS, "bars": bars}, layers))
     assert drawn.panels[0].of("ours")[0].marks[0].seeds == 2
     assert drawn.notes == (
-        "Not drawn: a: loss mix seed 2 (not trained); loss odd (diverged). b: Base (not analysed).",
+        "Not drawn: a: loss mix seed 2 (not trained); loss odd (diverged). b: Base (trained, not analysed).",
     )
 
 
@@ -545,7 +551,7 @@ def test_a_variant_without_a_quantity_says_why(made, tmp_path):
     write_json(tmp_path / "analyses" / run.id / "analysis.json", document)
     layers = {"kind": "layers", "series": "coefficients.ratio", "y": LOSS, "lines": [{"run": of("odd")}]}
     drawn = shown(project, Results(project, tmp_path), figure(layers))
-    assert "a_b&c%$(x) seed 1 (values are not mixed)" in drawn.notes[0]
+    assert "a_b&c%$(x) seed 1 (no coefficients.ratio: values are not mixed)" in drawn.notes[0]
 
 
 def test_no_checkpoint_is_named_until_the_user_names_one(tmp_path):

@@ -13,7 +13,7 @@ from respath.reporting.latex import cell_tex, column_type, environment, tex, tex
 from respath.reporting.layout import Head, Shown, fixed, lay_out
 from respath.reporting.table import main, plain_cell, render
 from tests.golden.regenerate import SCALES, texts
-from tests.golden.toy import EXPECTED, ROOT, run_id, toy, toy_project
+from tests.golden.toy import EXPECTED, ROOT, account, run_id, toy, toy_project
 
 
 def table(project, results, name="table1"):
@@ -208,7 +208,7 @@ def test_a_small_scales_own_counts_stand_below_the_paper_scale_ones(tmp_path):
     project, results = toy(tmp_path)
     layout = lay_out(project, build_grid(project, results, project.artifact("toy_kv")))
     assert [block.title for block in layout.blocks] == ["", "At this scale's shapes (smoke)"]
-    own = results.account("toy", "S", "base", "scale")["parameters"]["total"]
+    own = account(results, "S", "base", own_scale=True)
     assert layout.blocks[1].rows[0][1].text == str(own)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from respath.comparison.cells import build_grid
-from respath.comparison.results import Results
 from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
 from respath.documents import load_yaml
 from respath.files import read_json, write_json
 from respath.papers.reported import load_reported
+from respath.quantities.kinds import factor
 from respath.reporting.table import render
+from respath.results.reader import Results
 from tests.golden.synthetic_results import write_results
 
 ROOT = find_root()
@@ -39,7 +40,7 @@ def run_of(project, artifact, row, column="loss"):
     rows, columns = (
         {entry.id: entry for entry in entries} for entries in (definition.rows, definition.columns)
     )
-    _, request = project.cell_request(definition, rows[row], columns[column])
+    request = definition.request(rows[row], columns[column])
     return project.runs_of("resformer", request)[0].id
 
 
@@ -93,7 +94,7 @@ def test_table_9_sets_svformer_against_the_transformer_of_the_same_recipe(made):
             for v in (variant, variant.replace("svformer", "transformer"))
         )
         wanted = {
-            a.seed: results.loss(a.id)["mean_loss"] - results.loss(b.id)["mean_loss"]
+            a.seed: results.of_run("loss", a.id)["mean_loss"] - results.of_run("loss", b.id)["mean_loss"]
             for a, b in zip(left, right, strict=True)
         }
         assert cell.per_seed == wanted and set(cell.runs) == {run.id for run in (*left, *right)}
@@ -133,10 +134,10 @@ def test_the_average_of_table_2_is_over_its_eight_accuracies_and_over_no_fewer(m
         tasks = {}
         for column in artifact.definition.columns[:-1]:
             _, task, metric = column.metric.split(".")
-            value = reported.value(row.id, column.id) / column.factor
+            value = reported.value(row.id, column.id) / factor("1", column.unit)
             tasks.setdefault(task, {"status": "done", "metrics": {}})["metrics"][metric] = value
         assert set(tasks) == set(project.evaluation_of("resformer").tasks)
-        _, request = project.cell_request(artifact.definition, row, artifact.definition.columns[-1])
+        request = artifact.definition.request(row, artifact.definition.columns[-1])
         for run in project.runs_of("resformer", request):
             path = tmp_path / "evals" / run.id / "lm.json"
             write_json(path, {**read_json(path), "tasks": tasks})

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from respath.comparison.cells import MATCH, build_grid, is_number, judge_exact
 from respath.comparison.claims import signed
-from respath.comparison.results import Results
 from respath.config.project import Project, find_root
 from respath.quantities.rounding import fixed, rounded, significant
 from respath.reporting.layout import number
+from respath.results.reader import Results
 
 
 @pytest.mark.parametrize(

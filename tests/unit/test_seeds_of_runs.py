@@ -8,12 +8,12 @@ import pytest
 
 from respath.comparison.cells import build_grid
 from respath.comparison.claims import judge_claim
-from respath.comparison.results import Results
 from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.papers.claims import Claim
 from respath.reporting.table import render
+from respath.results.reader import Results
 from tests.golden.synthetic_results import write_results
 from tests.golden.toy import ROOT as TOY
 from tests.golden.toy import toy_loss

@@ -10,12 +10,12 @@ import pytest
 
 from respath.cli import amount, main
 from respath.comparison.diff import compare
-from respath.comparison.results import Results
 from respath.config.project import Project, find_root
 from respath.documents import check
 from respath.errors import UserError, explain_os_error
 from respath.files import read_json, write_json
 from respath.jobs import check_writable
+from respath.results.reader import Results
 from respath.settings import Settings, UserConfig
 from respath.spec.document import identity
 from respath.training.clean import main as clean

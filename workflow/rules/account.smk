@@ -1,24 +1,4 @@
-# Closed forms (parameters, FLOPs, KV bytes) and the measured size of the real cache. No training needed.
-
-
-rule account:
-    "Parameters, FLOPs and KV bytes of every model that a paper's tables and claims name."
-    output:
-        "results/accounts/{paper}-{scale}.json",
-    log:
-        "logs/account/{paper}-{scale}.log",
-    conda:
-        "../../envs/report.yaml"
-    resources:
-        mem_mb=1000,
-        runtime=10,
-    params:
-        definition=lambda w: fingerprint(
-            w.paper, "src/respath/accounting", "src/respath/config", "src/respath/papers"
-        ),
-    shell:
-        "python -m respath.accounting.stage --paper {wildcards.paper:q} --scale {wildcards.scale:q}"
-        " --out {output:q} > {log:q} 2>&1"
+# The measured size of the real cache. No training needed; closed forms (parameters, FLOPs, KV bytes) need no file.
 
 
 rule measure_kv:

@@ -20,7 +20,7 @@ from respath.spec.data import sample_id, tokenizer_id, tokens_id
 from respath.data.catalogue import source_ids
 from respath.errors import UserError, did_you_mean
 from respath.files import canonical_json
-from respath.papers.needs import claimed_analyses
+from respath.papers import needs
 from respath.settings import Settings
 from snakemake import benchmark as snakemake_benchmark
 from snakemake.cli import parse_args as snakemake_arguments
@@ -229,13 +229,12 @@ def shards_of(tokens):
 def modules_by_run():
     """Run id -> the analyses that tables, figures and claims want of a run that is trained for some table or figure."""
     wanted = {}
-    for artifact in PROJECT.artifacts():
-        for run, modules in PROJECT.analyses_of(artifact).items():
-            wanted.setdefault(run, set()).update(modules)
     for paper in PAPERS:
-        for run, (_, modules) in claimed_analyses(PROJECT, paper).items():
-            if run in RUNS:
-                wanted.setdefault(run, set()).update(modules)
+        shown = [
+            quantity for artifact in PROJECT.artifacts(paper) for quantity in PROJECT.quantities(artifact)
+        ]
+        found = needs.needs_of(PROJECT, paper, [*shown, *needs.quantities_of_claims(PROJECT, paper)])
+        wanted |= {run: modules for run, modules in found.analyses.items() if run in RUNS}
     return wanted
 
 
@@ -244,13 +243,12 @@ def modules_of(run):
     return ",".join(sorted(modules_by_run().get(run, CATALOGUE)))
 
 
-def analyses_for_claims(paper):
-    """Analyses that the claims of a paper read, of runs that are trained anyway; none with `missing: allow`."""
+def results_for_claims(paper):
+    """Result files that the claims of a paper read, of runs that are trained anyway; none with `missing: allow`."""
     if PROJECT.config.missing == "allow":
         return []
-    return [
-        f"results/analyses/{run}/analysis.json" for run in claimed_analyses(PROJECT, paper) if run in RUNS
-    ]
+    found = needs.needs_of(PROJECT, paper, needs.quantities_of_claims(PROJECT, paper))
+    return [f"results/{path}" for path in found.paths(among=RUNS)]
 
 
 def untrained_manifest(run):
@@ -271,34 +269,13 @@ def analysis_files(name, kind="analysis"):
 
 def results_of(artifact):
     """Result files that an artifact reads; with `missing: allow` only what needs no training."""
-    metrics = PROJECT.metrics_of(artifact)
-    files = []
-    if metrics & {"account"}:
-        files.append(f"results/accounts/{artifact.paper}-{SCALE}.json")
-    if "kv" in metrics:
-        files.append(f"results/kv/{artifact.paper}.json")
-    if "sample" in metrics:
-        files.append(f"results/tokens/{STORE_OF[artifact.paper]}/manifest.json")
-    files += [f"results/analyses/{run}/untrained.json" for run in PROJECT.untrained_of(artifact)]
-    files += [
-        f"results/analyses/checkpoint-{name}-{SCALE}/analysis.json"
-        for name in PROJECT.checkpoints_of(artifact)
-    ]
-    if PROJECT.config.missing == "allow":
-        return files
-    files += [f"results/analyses/{run}/analysis.json" for run in PROJECT.analyses_of(artifact)]
-    for run in PROJECT.trained_runs(artifact):
-        files.append(f"results/runs/{run.id}/train.json")
-        if "loss" in metrics:
-            files.append(f"results/evals/{run.id}/loss.json")
-        if "lm" in metrics:
-            files.append(f"results/evals/{run.id}/lm.json")
-    return files
+    trained = PROJECT.config.missing != "allow"
+    return [f"results/{path}" for path in PROJECT.needs_of(artifact).paths(trained=trained)]
 
 
 def overlaps_of(paper):
     """What a page says on evaluation items in the sample, where its tables read task accuracies."""
-    read = any("lm" in PROJECT.metrics_of(artifact) for artifact in PROJECT.artifacts(paper))
+    read = any("lm" in PROJECT.kinds_of(artifact) for artifact in PROJECT.artifacts(paper))
     if PROJECT.config.missing == "allow" or not read:
         return []
     return [f"results/overlap/{sample_id(PROJECT.data_of(paper).sample)}/{paper}.json"]

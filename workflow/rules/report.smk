@@ -62,7 +62,7 @@ rule page:
     input:
         lambda w: [f for a in PROJECT.artifacts(w.paper) for f in rendered(a)],
         lambda w: overlaps_of(w.paper),
-        lambda w: analyses_for_claims(w.paper),
+        lambda w: results_for_claims(w.paper),
     output:
         report("reports/out/{scale}/{paper}/index.html", caption="../report/page.rst", category="{paper}"),
     log:
@@ -146,7 +146,6 @@ rule plan:
 rule diff:
     "Regenerated against printed numbers, cell by cell, from the results that exist."
     input:
-        accounts=expand("results/accounts/{paper}-{scale}.json", paper=PAPERS, scale=SCALE),
         kv=expand("results/kv/{paper}.json", paper=PAPERS),
     log:
         "logs/diff.log",
@@ -180,7 +179,6 @@ rule reference:
 rule check:
     "Like diff, but fails when a comparable cell is off or a claim is contradicted."
     input:
-        accounts=expand("results/accounts/{paper}-{scale}.json", paper=PAPERS, scale=SCALE),
         kv=expand("results/kv/{paper}.json", paper=PAPERS),
     log:
         "logs/check.log",

@@ -38,20 +38,17 @@ def measured_entries(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def entries_of_paper(paper: str) -> list[dict[str, Any]]:
-    """The models, at the paper's own shapes, whose measured cache some table of the paper shows."""
+    """The models, at the paper's own shapes, whose measured cache a table, figure or claim of the paper reads."""
     from respath.config.project import Project
+    from respath.papers import needs
 
     project = Project.find()
     defaults = project.accounting_defaults(paper)
-    wanted = {}
-    for artifact in project.artifacts(paper):
-        if not artifact.is_table or artifact.definition.kind == "domains":
-            continue
-        for row in artifact.definition.rows:
-            for column in artifact.definition.columns:
-                metric, request = project.cell_request(artifact.definition, row, column)
-                if metric.startswith("kv."):
-                    wanted[f"{request.size}/{request.variant}"] = request
+    shown = [one for artifact in project.artifacts(paper) for one in project.quantities(artifact)]
+    read = needs.reads(project, paper, [*shown, *needs.quantities_of_claims(project, paper)])
+    wanted = {
+        f"{q.subject.size}/{q.subject.variant}": q.subject for kind, _, q in read if kind.name == "cache"
+    }
     return [
         {
             "id": name,

@@ -105,7 +105,7 @@ def _run_cost(project: Project, run: Run, machine: Assumptions, counted: dict[st
 def _items_bytes(project: Project, artifact: Artifact) -> int:
     """Bytes of evaluation items still to fetch for an artifact that reads task accuracies."""
     here = project.root / "results" / "eval_items" / artifact.paper / "items.json"
-    wanted = "lm" in project.metrics_of(artifact) and project.config.items in ("auto", "wheel")
+    wanted = "lm" in project.kinds_of(artifact) and project.config.items in ("auto", "wheel")
     return 0 if here.exists() or not wanted or project.config.items_location else ITEMS_BYTES
 
 
@@ -132,7 +132,7 @@ def plan(project: Project, targets: list[Artifact], machine: Assumptions) -> dic
         row["download"] = _items_bytes(project, artifact)
         if row["download"]:
             items[artifact.paper] = row["download"]
-        if ids or "sample" in project.metrics_of(artifact):
+        if ids or "sample" in project.kinds_of(artifact):
             data = project.data_of(artifact.paper)
             store = tokens_id(data)
             if store not in stores:

@@ -6,23 +6,17 @@ import dataclasses
 import math
 from typing import Any, Literal
 
-from respath.comparison.readings import (
-    Reading,
-    is_per_seed,
-    is_scale_free,
-    missing,
-    read_exact,
-    read_run,
-    read_sample,
-)
-from respath.comparison.results import Results
-from respath.config.project import Artifact, Project, Run
+from respath.config.project import Artifact, Project
 from respath.config.request import RunRequest
 from respath.errors import UserError, did_you_mean
 from respath.papers.reported import Reported, load_reported
 from respath.papers.tables import Column, Row, Table
+from respath.quantities import metrics
+from respath.quantities.kinds import factor
+from respath.quantities.quantity import Domain, Quantity, is_number
 from respath.quantities.rounding import rounded
-from respath.quantities.statistics import mean, standard_error
+from respath.quantities.sample import Sample
+from respath.results.reader import Results
 
 MATCH, WITHIN, OFF, DIVERGED = "match", "within", "off", "diverged"
 NOT_RUN, NOT_REPORTED, NOT_COMPARABLE = "not run", "not reported", "not comparable at this scale"
@@ -38,11 +32,12 @@ Value = float | int | str | bool | None
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One cell. Numbers are in the column's unit (the metric times its factor); absent ones are None.
+    """One cell. Numbers are in the unit that the cell shows; absent ones are None.
 
     ``kind``: ``text`` cells are only shown; ``exact`` ones come from the paper-scale spec; ``measured`` ones from runs or
     data of this scale. ``gain`` is the difference from the baseline's row, paired over seeds. ``signed``: the cell is a
-    difference itself.
+    difference itself. ``show``: value, difference, interval (``low`` to ``high`` around ours) or p. ``sample``: what it was
+    read from.
     """
 
     row: str
@@ -70,10 +65,15 @@ class Cell:
     printed_gain: float | None = None
     scale_value: Value = None
     runs: tuple[str, ...] = ()
+    show: str = "value"
+    low: float | None = None
+    high: float | None = None
+    sample: Sample | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        data = dataclasses.asdict(self)
+        data = dataclasses.asdict(dataclasses.replace(self, sample=None))
+        del data["sample"]
         data["per_seed"] = {str(seed): value for seed, value in self.per_seed.items()}
         data["runs"] = list(self.runs)
         return data
@@ -114,11 +114,6 @@ class Judgement:
     delta: float | None = None
     tolerance: float | None = None
     rule: str = ""
-
-
-def is_number(value: Any) -> bool:
-    """Is this a number, and not true or false?"""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _reaches(distance: float, tolerance: float) -> bool:
@@ -176,61 +171,6 @@ def judge_measured(
     return Judgement(WITHIN if _reaches(abs(delta), tolerance) else OFF, delta, tolerance, rule)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Seeds:
-    """A metric over the seeds of a request: what was measured, and what is missing or diverged."""
-
-    values: dict[int, float]
-    item_stderr: float | None
-    state: str
-    reason: str
-    runs: tuple[Run, ...]
-
-
-def _read_seeds(
-    project: Project, results: Results, paper: str, requests: list[RunRequest], metric: str, factor: float
-) -> _Seeds:
-    """Values of one request, or paired differences of the first from the second."""
-    runs = tuple(run for request in requests for run in project.runs_of(paper, request))
-    by_request = [
-        {run.seed: read_run(results, run, metric) for run in project.runs_of(paper, request)}
-        for request in requests
-    ]
-    readings: dict[int, Reading] = by_request[0]
-    if len(by_request) == 2:
-        readings = {
-            seed: _minus(reading, by_request[1][seed])
-            for seed, reading in readings.items()
-            if seed in by_request[1]
-        }
-    measured = {seed: r for seed, r in readings.items() if r.state == "measured"}
-    diverged = {seed: r for seed, r in readings.items() if r.state == "diverged"}
-    absent = {seed: r for seed, r in readings.items() if r.state == "not run"}
-    values = {seed: r.value * factor if is_number(r.value) else r.value for seed, r in measured.items()}
-    errors = [r.stderr * abs(factor) for r in measured.values() if r.stderr is not None]
-    notes = []
-    for group, word in ((diverged, "diverged"), (absent, "missing")):
-        reason = "; ".join(dict.fromkeys(r.reason for r in group.values()))
-        if len(group) == len(readings):
-            notes.append(reason)
-        elif group:
-            seeds = f"seed{'s' * (len(group) > 1)} {', '.join(map(str, group))}"
-            notes.append(f"{seeds} {word}: {reason}")
-    state = "diverged" if diverged else "measured" if measured else "not run"
-    # Seeds share the evaluated items, so more seeds do not shrink the error over items.
-    return _Seeds(values, mean(errors) if errors else None, state, "; ".join(notes), runs)
-
-
-def _minus(left: Reading, right: Reading) -> Reading:
-    """Difference of two readings of one seed. Both read the same items, so their errors over items do not add up."""
-    for reading in (left, right):
-        if reading.state != "measured":
-            return reading
-    if not (is_number(left.value) and is_number(right.value)):
-        return missing("no numbers to subtract")
-    return Reading(left.value - right.value)
-
-
 def load_printed(project: Project, artifact: Artifact) -> Reported | None:
     """The printed numbers of a table or figure; None when the paper prints none."""
     name = artifact.definition.reported
@@ -252,13 +192,13 @@ def build_grid(project: Project, results: Results, artifact: Artifact) -> Grid:
     cells: dict[tuple[str, str], Cell] = {}
     for row in table.rows:
         for column in table.columns:
-            metric, request = project.cell_request(table, row, column)
-            if not metric or not project.cell_reads(table, row, column):
+            quantity = table.quantity(row, column)
+            if quantity is None:
                 cells[row.id, column.id] = Cell(row.id, column.id, "text", text=row.text.get(column.id, ""))
-                continue
-            cells[row.id, column.id] = _cell(
-                project, results, artifact, row, column, metric, request, printed, comparable
-            )
+            else:
+                cells[row.id, column.id] = _cell(
+                    project, results, artifact, row, column, quantity, printed, comparable
+                )
     _add_gains(project, artifact, cells)
     return Grid(artifact, project.scale.id, comparable, tuple(project.seeds), cells)
 
@@ -280,102 +220,71 @@ def _cell(
     artifact: Artifact,
     row: Row,
     column: Column,
-    metric: str,
-    request: RunRequest,
+    quantity: Quantity,
     printed: Reported | None,
     comparable: bool,
 ) -> Cell:
-    # In a configuration table the row names the quantity, and with it factor, unit and decimals.
+    # In a configuration table the row names the quantity, and with it unit and decimals.
     owner = row if row.metric else column
-    decimals = column.decimals if owner.decimals is None else owner.decimals
     paper_value, paper_decimals, half_unit = _printed(printed, row.id, column.reported or column.id)
-    exact = is_scale_free(metric)
+    exact = metrics.is_exact(quantity.metric)
     cell = Cell(
         row=row.id,
         column=column.id,
         kind="exact" if exact else "measured",
-        metric=metric,
-        unit=owner.unit,
-        decimals=decimals,
+        metric=quantity.metric,
+        unit="" if column.show == "p" else owner.unit,
+        decimals=column.decimals if owner.decimals is None else owner.decimals,
         better=column.better,
         printed=paper_value,
         printed_decimals=paper_decimals,
-        signed=column.difference,
+        signed=column.show in ("difference", "interval"),
+        show=column.show,
     )
-    if metric.startswith("sample."):
-        reading, scale_value = read_sample(results, artifact.paper, row.id, metric), None
-    elif exact:
-        reading = read_exact(project, results, artifact.paper, request, metric, "paper")
-        scale_value = None
-        if project.scale.id != "paper":
-            scale_value = _times(
-                read_exact(project, results, artifact.paper, request, metric, project.scale.id).value,
-                owner.factor,
-            )
-    elif is_per_seed(metric):
-        excluded = project.excluded(row)
-        if excluded is not None:
-            return dataclasses.replace(cell, status=NOT_RUN, reason=excluded)
-        requests = [read for _, read in project.cell_reads(artifact.definition, row, column)]
-        seeds = _read_seeds(project, results, artifact.paper, requests, metric, owner.factor)
-        return _judge_seeds(cell, seeds, artifact.definition.tolerance, half_unit, comparable)
-    else:
-        reading, scale_value = missing(f"no metric {metric!r}"), None
-    ours = _times(reading.value, owner.factor)
-    cell = dataclasses.replace(cell, ours=ours, scale_value=scale_value, reason=reading.reason)
-    if reading.state != "measured":
-        return dataclasses.replace(cell, status=reading.state)
+    excluded = project.excluded(row)
+    if excluded is not None and not exact:
+        return dataclasses.replace(cell, status=NOT_RUN, reason=excluded)
+
+    def read(wanted: Quantity) -> Sample:
+        sample = results.sample(artifact.paper, wanted)
+        return sample.times(factor(sample.unit, owner.unit), owner.unit or sample.unit)
+
+    sample = read(quantity)
+    seeded = set(sample.by_seed) != {None}
+    cell = dataclasses.replace(
+        cell,
+        sample=sample,
+        ours=sample.p_value if column.show == "p" else sample.value,
+        per_seed=sample.values if seeded and column.show != "p" else {},
+        stderr=sample.stderr if column.show in ("value", "difference") else None,
+        item_stderr=sample.item_stderr if column.show in ("value", "difference") else None,
+        reason=sample.reason,
+        runs=sample.runs,
+    )
+    if column.show == "interval" and sample.interval is not None:
+        cell = dataclasses.replace(cell, low=sample.interval.low, high=sample.interval.high)
+    if exact and project.scale.id != "paper" and not isinstance(quantity.subject, Domain):
+        cell = dataclasses.replace(cell, scale_value=read(quantity.of(own_scale=True)).value)
+    if sample.state != "measured":
+        return dataclasses.replace(cell, status=sample.state)
+    if column.show in ("interval", "p") and sample.interval is None:
+        return dataclasses.replace(cell, ours=None, status=NOT_RUN, reason="one seed has no interval")
     if exact:
         read_off = half_unit is not None and not math.isclose(half_unit, 0.5 * 10**-paper_decimals)
-        judgement = judge_exact(ours, paper_value, half_unit, None if read_off else paper_decimals)
+        judgement = judge_exact(cell.ours, paper_value, half_unit, None if read_off else paper_decimals)
     elif paper_value is not None and not comparable:
         judgement = Judgement(NOT_COMPARABLE)
     else:
         judgement = judge_measured(
-            ours,
+            cell.ours,
             paper_value,
             configured=artifact.definition.tolerance,
-            stderr=None,
-            item_stderr=None,
+            stderr=cell.stderr,
+            item_stderr=cell.item_stderr,
             half_unit=half_unit,
-            seeds=1,
+            seeds=len(sample.numbers),
         )
     return dataclasses.replace(cell, **dataclasses.asdict(judgement))
-
-
-def _judge_seeds(
-    cell: Cell, seeds: _Seeds, configured: float, half_unit: float | None, comparable: bool
-) -> Cell:
-    numbers = [value for value in seeds.values.values() if is_number(value)]
-    ours = mean(numbers) if numbers else next(iter(seeds.values.values()), None)
-    cell = dataclasses.replace(
-        cell,
-        ours=ours,
-        per_seed=seeds.values,
-        stderr=standard_error(numbers),
-        item_stderr=seeds.item_stderr,
-        reason=seeds.reason,
-        runs=tuple(run.id for run in seeds.runs),
-    )
-    if seeds.state != "measured":
-        return dataclasses.replace(cell, status=DIVERGED if seeds.state == "diverged" else NOT_RUN)
-    if cell.printed is not None and not comparable:
-        return dataclasses.replace(cell, status=NOT_COMPARABLE)
-    judgement = judge_measured(
-        ours,
-        cell.printed,
-        configured=configured,
-        stderr=cell.stderr,
-        item_stderr=cell.item_stderr,
-        half_unit=half_unit,
-        seeds=len(numbers),
-    )
-    return dataclasses.replace(cell, **dataclasses.asdict(judgement))
-
-
-def _times(value: Value, factor: float) -> Value:
-    # A factor of one must leave integers integers: bytes and parameters are exact.
-    return value * factor if is_number(value) and factor != 1 else value
 
 
 def _printed(reported: Reported | None, row: str, column: str) -> tuple[Value, int | None, float | None]:
@@ -396,20 +305,18 @@ def _add_gains(project: Project, artifact: Artifact, cells: dict[tuple[str, str]
     if table.kind != "runs":
         return
     for column in table.columns:
-        if column.better is None:
+        if column.better is None or column.show != "value":
             continue
         for row, base in baseline_rows(project, artifact, column).items():
             cell, baseline = cells[row, column.id], cells[base, column.id]
-            if cell.kind != "measured" or row == base:
+            if cell.kind != "measured" or row == base or cell.sample is None or baseline.sample is None:
                 continue
-            paired = [
-                cell.per_seed[s] - baseline.per_seed[s] for s in cell.per_seed if s in baseline.per_seed
-            ]
+            gain = cell.sample.minus(baseline.sample)
             both = is_number(cell.printed) and is_number(baseline.printed)
             cells[row, column.id] = dataclasses.replace(
                 cell,
-                gain=mean(paired) if paired else None,
-                gain_stderr=standard_error(paired),
+                gain=gain.value,
+                gain_stderr=gain.stderr,
                 printed_gain=cell.printed - baseline.printed if both else None,
             )
 
@@ -422,7 +329,7 @@ def baseline_rows(project: Project, artifact: Artifact, column: Column) -> dict[
     def key(request: RunRequest) -> tuple:
         return request.size, request.context, str(sorted(request.recipe.items()))
 
-    requests = {row.id: project.cell_request(table, row, column)[1] for row in table.rows}
+    requests = {row.id: table.request(row, column) for row in table.rows}
     bases = {}
     for row, request in requests.items():
         if request.variant == baseline:

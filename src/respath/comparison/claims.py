@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
-from respath.analysis.catalogue import CATALOGUE
-from respath.comparison.cells import is_number
-from respath.comparison.curves import critical_step, data_saving, early_loss, parameter_saving
-from respath.comparison.readings import Reading, missing, read_exact, read_run
-from respath.comparison.results import Results
 from respath.config.project import Project
 from respath.errors import UserError
-from respath.papers.claims import EXACT, Claim, Expect, Side, Test
+from respath.papers.claims import Claim, Expect, Side, Test
+from respath.quantities import metrics
+from respath.quantities.quantity import Reading
 from respath.quantities.rounding import significant
-from respath.quantities.statistics import CONFIDENCE, POWER, Interval, t_interval
+from respath.quantities.sample import Sample
+from respath.quantities.statistics import CONFIDENCE, POWER, Interval, mean, t_interval
+from respath.results.reader import Results
 
 SUPPORTED, CONTRADICTED, INCONCLUSIVE = "supported", "contradicted", "inconclusive"
 NOT_RUN, NOT_JUDGED = "not run", "not judged at this scale"
@@ -101,7 +99,7 @@ def judge_claim(project: Project, results: Results, paper: str, claim: Claim) ->
     """The verdict on one claim from whatever results exist."""
     printed = project.folder(paper).printed
     tests = tuple(
-        dataclasses.replace(_judge_test(project, results, paper, claim, test), printed=printed(test))
+        dataclasses.replace(_judge_test(results, paper, claim, test), printed=printed(test))
         for test in claim.tests
     )
     if project.scale.id not in claim.judged_at:
@@ -161,29 +159,37 @@ def _describe_test(test: Test) -> str:
     return f"{test.metric} of {_describe(test.left)}{against}"
 
 
-def _judge_test(project: Project, results: Results, paper: str, claim: Claim, test: Test) -> TestVerdict:
+def _judge_test(results: Results, paper: str, claim: Claim, test: Test) -> TestVerdict:
     text = _describe_test(test)
     try:
-        if test.metric.partition(".")[0] in EXACT:
-            return _judge_exact(project, results, paper, test, text)
-        return _judge_seeds(project, results, paper, claim, test, text)
+        left, right, judged = _samples(results, paper, test)
+        if metrics.is_exact(test.metric):
+            return _judge_exact(test, left, right, text)
+        return _judge_seeds(claim, test, left, right, judged, text)
     except UserError as error:
         # Likewise a size that the variant does not fit, or an analysis that does not exist.
         return TestVerdict(text, NOT_RUN, error.lines[0])
 
 
-def _judge_exact(project: Project, results: Results, paper: str, test: Test, text: str) -> TestVerdict:
-    kind, _, path = test.metric.partition(".")
-    values = []
-    for side in (test.left, test.right):
-        if side is None:
-            continue
-        project.parse_ref(f"{paper}/{side.size}/{side.variant}")
-        reading = read_exact(project, results, paper, side.request(), f"{EXACT[kind]}.{path}", "paper")
-        if reading.state != "measured":
-            return TestVerdict(text, NOT_RUN, reading.reason)
-        values.append(reading.value)
-    left, right = values[0], values[1] if test.right else None
+def _samples(results: Results, paper: str, test: Test) -> tuple[Sample | None, Sample | None, Sample]:
+    """Both sides, where they are numbers of their own, and what is judged."""
+    left, *others = (results.sample(paper, side) for side in test.sides())
+    if not others:
+        return (left, None, left) if test.right is None else (None, None, left)
+    (right,) = others
+    pairs = left.minus(right)
+    if not test.expect.of_left_alone:
+        return left, right, pairs
+    # Judged where both sides are there: a claim that names another run speaks of their pairs.
+    kept = {seed: left.by_seed[seed] for seed, one in pairs.by_seed.items() if one.state == "measured"}
+    return left, right, dataclasses.replace(pairs, by_seed={**pairs.by_seed, **kept})
+
+
+def _judge_exact(test: Test, left: Sample, right: Sample | None, text: str) -> TestVerdict:
+    for side in (left, right):
+        if side is not None and side.state != "measured":
+            return TestVerdict(text, NOT_RUN, side.reason)
+    left, right = left.value, right.value if right else None
     verdict = judge_exact_claim(test.expect, left, right)
     if test.expect.difference is not None:
         found = f"the difference is {left - right:,}".replace("-", "−")
@@ -195,117 +201,42 @@ def _judge_exact(project: Project, results: Results, paper: str, test: Test, tex
 
 
 def _judge_seeds(
-    project: Project, results: Results, paper: str, claim: Claim, test: Test, text: str
+    claim: Claim, test: Test, left: Sample | None, right: Sample | None, judged: Sample, text: str
 ) -> TestVerdict:
-    read = _reader(project, results, paper, test)
-    values: dict[int, tuple[float, float | None]] = {}
-    absent: list[Reading] = []
-    remarks: list[str] = []
-    for seed in project.seeds:
-        left, right = read(seed)
-        bad = [r for r in (left, right) if r is not None and r.state != "measured"]
-        if bad:
-            absent += bad[:1]
-        elif is_number(left.value) and (right is None or is_number(right.value)):
-            values[seed] = (left.value, right.value if right else None)
-            remarks += [side.reason for side in (left, right) if side is not None and side.reason]
+    values = judged.numbers
     seeds, n = tuple(values), len(values)
+    absent = [reading for reading in judged.by_seed.values() if reading.state != "measured"]
     if n == 0:
-        diverged = [r for r in absent if r.state == "diverged"]
-        reason = (
-            f"diverged: {diverged[0].reason}" if diverged else absent[0].reason if absent else "no values"
-        )
-        return TestVerdict(text, INCONCLUSIVE if diverged else NOT_RUN, reason)
+        return _nothing(test, absent, text)
     paired = test.right is not None and not test.expect.of_left_alone
-    judged = [left - right if paired else left for left, right in values.values()]
-    left_mean = math.fsum(left for left, _ in values.values()) / n
-    right_mean = (
-        None
-        if test.right is None or values[seeds[0]][1] is None
-        else math.fsum(r for _, r in values.values()) / n
-    )
+    left_mean = mean([(left or judged).values[seed] for seed in seeds])
+    right_mean = mean([right.values[seed] for seed in seeds]) if right else None
     need = max(2, claim.needs_seeds)
-    kind = "difference" if paired else "value"
-    show = signed if paired else "{:.4g}".format
+    kind, show = ("difference", signed) if paired else ("value", "{:.4g}".format)
+    interval = t_interval(list(values.values())) if n >= 2 else None
     if n < need:
         pairs = "paired seeds" if test.right else "seeds"
-        why = f"{n} of the {need} {pairs} that a verdict needs ({kind} {show(math.fsum(judged) / n)})"
-        if any(r.state == "diverged" for r in absent):
+        why = f"{n} of the {need} {pairs} that a verdict needs ({kind} {show(mean(list(values.values())))})"
+        if any(reading.state == "diverged" for reading in absent):
             why += "; some runs diverged"
-        interval = t_interval(judged) if n >= 2 else None
         return TestVerdict(text, INCONCLUSIVE, why, left_mean, right_mean, seeds, interval, None)
-    interval, region = t_interval(judged), test.expect.region()
+    region = test.expect.region()
     verdict = judge_interval(interval, region)
     reason = (
         f"{kind} {show(interval.mean)}, {CONFIDENCE:.0%} interval {show(interval.low)} to {show(interval.high)} "
         f"over {n} {'paired ' if test.right else ''}seeds"
     )
+    remarks = dict.fromkeys(judged.by_seed[seed].reason for seed in seeds if judged.by_seed[seed].reason)
     if remarks:
-        reason += f" ({'; '.join(dict.fromkeys(remarks))})"
+        reason += f" ({'; '.join(remarks)})"
     if verdict == INCONCLUSIVE:
         reason += f"; smallest effect that {n} seeds could have detected: {interval.detectable:.2g} (power {POWER:.0%})"
     return TestVerdict(text, verdict, reason, left_mean, right_mean, seeds, interval, region)
 
 
-Reader = Callable[[int], tuple[Reading, Reading | None]]
-
-
-def _reader(project: Project, results: Results, paper: str, test: Test) -> Reader:
-    """How to read both sides of one seed. The second is None where one value judges the claim."""
-    kind, _, name = test.metric.partition(".")
-    if kind in ("loss", "lm", "train"):
-        # Claims give accuracies in per cent, lm-eval writes fractions.
-        factor = 100.0 if kind == "lm" and name.rpartition(".")[2].startswith("acc") else 1.0
-        return _both(
-            test,
-            lambda side, seed: _scaled(
-                read_run(results, project.resolve(paper, side.request(), seed), test.metric), factor
-            ),
-        )
-    if test.metric == "curve.early_difference":
-        return _both(
-            test, lambda side, seed: early_loss(results, project.resolve(paper, side.request(), seed))
-        )
-    if test.metric == "curve.critical_step":
-        return _both(test, lambda side, seed: critical_step(project, results, paper, side.request(), seed))
-    if test.metric == "scaling.parameter_saving":
-        left, right = test.left, test.right
-        sizes = [(left.request(size), right.request(size)) for size in left.sizes]
-        return lambda seed: (parameter_saving(project, results, paper, sizes, seed), None)
-    if test.metric == "scaling.data_saving":
-        left, right = test.left.request(), test.right.request()
-        return lambda seed: (data_saving(project, results, paper, left, right, seed), None)
-    if kind == "analysis":
-        return _analysis_reader(project, results, paper, test)
-    raise AssertionError(f"load_claims lets no metric {test.metric!r} through")
-
-
-def _analysis_reader(project: Project, results: Results, paper: str, test: Test) -> Reader:
-    """A scalar of both sides; or one ratio, left over right."""
-
-    def read(side: Side, seed: int, metric: str = test.metric) -> Reading:
-        return read_run(results, project.resolve(paper, side.request(), seed), metric)
-
-    _, module, name = test.metric.split(".")
-    behind = CATALOGUE[module].ratios.get(name)
-    if behind is None:
-        return _both(test, read)
-
-    def ratio(seed: int) -> tuple[Reading, None]:
-        left, right = (read(side, seed, f"analysis.{module}.{behind}") for side in (test.left, test.right))
-        for reading in (left, right):
-            if reading.state != "measured":
-                return reading, None
-        if not right.value:
-            return missing(f"{behind} of {_describe(test.right)} is 0"), None
-        return Reading(left.value / right.value), None
-
-    return ratio
-
-
-def _both(test: Test, read: Callable[[Side, int], Reading]) -> Reader:
-    return lambda seed: (read(test.left, seed), read(test.right, seed) if test.right else None)
-
-
-def _scaled(reading: Reading, factor: float) -> Reading:
-    return dataclasses.replace(reading, value=reading.value * factor) if is_number(reading.value) else reading
+def _nothing(test: Test, absent: list[Reading], text: str) -> TestVerdict:
+    """Of a comparison without a single value: why."""
+    diverged = [reading for reading in absent if reading.state == "diverged"]
+    if diverged:
+        return TestVerdict(text, INCONCLUSIVE, f"diverged: {diverged[0].reason}")
+    return TestVerdict(text, NOT_RUN, absent[0].reason if absent else "no values")

@@ -6,8 +6,8 @@ import dataclasses
 import statistics
 from collections.abc import Iterable
 
-from respath.comparison.results import Results
 from respath.config.project import Project, Run
+from respath.results.reader import Results
 
 
 @dataclasses.dataclass(frozen=True)

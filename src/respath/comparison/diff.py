@@ -22,9 +22,9 @@ from respath.comparison.costs import duration, estimates
 from respath.comparison.noise import noise
 from respath.comparison.notes import scale_notes
 from respath.comparison.provenance import provenance_of_artifact, stale_runs
-from respath.comparison.results import Results
 from respath.config.project import Artifact, Project
 from respath.quantities.rounding import rounded
+from respath.results.reader import Results
 
 #: Cells shown one by one in Markdown; the others are counted (diff.json has them all).
 _SHOWN_PER_TABLE = 400
@@ -108,7 +108,7 @@ def kv_deviations(results: Results, paper: str) -> list[str]:
     """Models whose measured KV cache is not what the closed form says: never right, whatever the paper prints."""
     return [
         f"{entry['id']}: measured {entry['measured_bytes']:,} bytes, formula {entry['formula_bytes']:,}"
-        for entry in results.kv_entries(paper)
+        for entry in (results.of_paper("cache", paper) or {"entries": ()})["entries"]
         if entry["measured_bytes"] != entry["formula_bytes"]
     ]
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from respath.comparison.cells import Cell, Grid, baseline_rows, is_number
+from respath.comparison.cells import Cell, Grid, baseline_rows
 from respath.config.project import Project
 from respath.quantities.statistics import SEEDS, detectable_effect, mean, t_interval
 
@@ -64,15 +64,15 @@ def noise(project: Project, grids: Iterable[Grid]) -> dict[str, list[dict[str, A
                 if cell.signed:
                     rows += _row(grid, cell, list(values.values()))
                     continue
-                _, request = project.cell_request(grid.table, definition, column)
+                request = grid.table.request(definition, column)
                 context = request.context or project.folder(grid.artifact.paper).paper.recipe.context
                 family = families.setdefault((cell.metric, request.size, context), _Family())
                 family.values[cell.runs] = list(values.values())
                 if bases.get(row) == row:
                     family.baseline[cell.runs] = list(values.values())
                 elif row in bases:
-                    base = _values(grid.cells[bases[row], column.id])
-                    paired = [values[seed] - base[seed] for seed in values if seed in base]
+                    base = grid.cells[bases[row], column.id].sample
+                    paired = list(cell.sample.minus(base).numbers.values()) if base else []
                     family.pairs[cell.runs] = paired
                     rows += _row(grid, cell, paired)
     metrics = [entry for key, family in families.items() if (entry := _spreads(*key, family)) is not None]
@@ -81,9 +81,7 @@ def noise(project: Project, grids: Iterable[Grid]) -> dict[str, list[dict[str, A
 
 def _values(cell: Cell) -> dict[int, float]:
     """Numbers per seed of a measured cell."""
-    if cell.kind != "measured":
-        return {}
-    return {seed: value for seed, value in cell.per_seed.items() if is_number(value)}
+    return cell.sample.numbers if cell.kind == "measured" and cell.per_seed else {}
 
 
 def _row(grid: Grid, cell: Cell, differences: list[float]) -> list[dict[str, Any]]:

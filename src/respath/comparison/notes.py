@@ -5,13 +5,10 @@ from __future__ import annotations
 import string
 
 from respath.comparison.claims import signed
-from respath.comparison.curves import early_loss
-from respath.comparison.readings import Reading, read_run
-from respath.comparison.results import Results
-from respath.config.project import Project, Run
+from respath.config.project import Project
 from respath.errors import UserError, did_you_mean
 from respath.papers.scales import MOST_COEFFICIENT_LR, Measured
-from respath.quantities.statistics import mean, standard_error
+from respath.results.reader import Results
 from respath.spec.recipe import Recipe, summed_learning_rate
 
 
@@ -65,21 +62,10 @@ def _quantities(prefix: str, recipe: Recipe) -> dict[str, str]:
 
 def measured_text(project: Project, results: Results, paper: str, one: Measured) -> str:
     """``0.477 ± 0.004 (3 seeds)``: mean and standard error over the seeds that have the number; ``(not run)`` for none."""
-    values = []
-    for run in project.runs_of(paper, project.request(one.run)):
-        found = [_reading(results, run, one.metric)]
-        if one.minus is not None:
-            other = project.resolve(paper, project.request(one.run, one.minus), run.seed)
-            found.append(_reading(results, other, one.metric))
-        if all(reading.state == "measured" for reading in found):
-            values.append(found[0].value - (found[1].value if one.minus is not None else 0.0))
-    if not values:
+    sample = results.sample(paper, one.quantity())
+    if not sample.measured:
         return "(not run)"
-    value, error = mean(values), standard_error(values)
-    text = f"{value:.3g}" if one.minus is None else signed(value)
-    around = "" if error is None else f" ± {error:.2g}"
-    return f"{text}{around} ({len(values)} seed{'s' * (len(values) > 1)})"
-
-
-def _reading(results: Results, run: Run, metric: str) -> Reading:
-    return early_loss(results, run) if metric == "curve.early" else read_run(results, run, metric)
+    text = f"{sample.value:.3g}" if one.minus is None else signed(sample.value)
+    around = "" if sample.stderr is None else f" ± {sample.stderr:.2g}"
+    n = len(sample.measured)
+    return f"{text}{around} ({n} seed{'s' * (n > 1)})"

@@ -6,9 +6,9 @@ import argparse
 import json
 from pathlib import Path
 
-from respath.comparison.results import Results
 from respath.config.project import Artifact, Project, find_root
 from respath.errors import UserError
+from respath.results.reader import Results
 from respath.settings import Settings
 
 

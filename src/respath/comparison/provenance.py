@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from respath.comparison.results import Results, imported
 from respath.config.project import Artifact, Project, Run
+from respath.quantities.kinds import imported
+from respath.results.reader import Results
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,7 @@ def provenance_of_artifact(project: Project, results: Results, artifact: Artifac
     """Provenance of a table or figure from its runs (all seeds, finished or not)."""
     runs = project.trained_runs(artifact)
     return provenance_of(
-        project, results, artifact.paper, runs, accuracies="lm" in project.metrics_of(artifact)
+        project, results, artifact.paper, runs, accuracies="lm" in project.kinds_of(artifact)
     )
 
 
@@ -73,7 +74,7 @@ def provenance_of(
     runs = list(runs)
     items = items_of(results, runs) if accuracies else {}
     records = {run.id: record for run in runs if (record := results.train(run.id)) is not None}
-    manifest = results.manifest(paper)
+    manifest = results.of_paper("sample", paper)
     return Provenance(
         scale=project.scale.id,
         seeds=tuple(sorted({run.seed for run in runs})) or tuple(project.seeds),
@@ -103,7 +104,7 @@ def items_of(results: Results, runs: Iterable[Run]) -> dict[str, tuple[str, ...]
     """Per evaluated task the numbers of items that there are among the runs: one, unless a limit was changed between them."""
     found: dict[str, dict[str, None]] = {}
     for run in runs:
-        for task, entry in ((results.lm(run.id) or {}).get("tasks") or {}).items():
+        for task, entry in ((results.of_run("lm", run.id) or {}).get("tasks") or {}).items():
             if entry["status"] == "done":
                 # Older results took the first items of the file and did not record how many there are.
                 whole = f" of {entry['of_items']:,}" if "of_items" in entry else " (the first ones)"
@@ -141,7 +142,7 @@ def _warnings(results: Results, runs: list[Run], records: dict[str, dict[str, An
     if dirty:
         warnings.append(f"{len(dirty)} of {len(records)} runs were trained with uncommitted changes")
     for run in runs:
-        record, loss = records.get(run.id), results.loss(run.id)
+        record, loss = records.get(run.id), results.of_run("loss", run.id)
         if record is None or loss is None:
             continue
         trained, evaluated = record.get("weights", {}).get("sha256"), loss.get("weights_sha256")

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from respath.config.metrics import unknown_run_metric
+from respath.config.request import merged
 from respath.papers import needs
 from respath.papers.check import open_papers
 from respath.papers.library import Artifact, PaperFolder, find_root
-from respath.papers.resolve import BYTES_PER_TOKEN, Resolver, Run, merged
+from respath.papers.resolve import BYTES_PER_TOKEN, Resolver, Run
 
 __all__ = ["BYTES_PER_TOKEN", "Artifact", "PaperFolder", "Project", "Run", "find_root"]
 
@@ -22,7 +22,6 @@ class Project(Resolver):
     def __init__(self, root: Path, config: Mapping[str, Any] | None = None):
         self.__dict__ = open_papers(root, config).__dict__
         self._needs: dict[str, needs.Needs] = {}
-        self._measured: dict[str, list] = {}
 
     @classmethod
     def find(cls, start: str | Path | None = None) -> Project:
@@ -91,12 +90,6 @@ class Project(Resolver):
     def request(self, *layers):
         return merged(*layers)
 
-    def cell_request(self, table, row, column):
-        return needs.cell_request(table, row, column)
-
-    def cell_reads(self, table, row, column):
-        return needs.cell_reads(table, row, column)
-
     def excluded(self, row):
         return needs.excluded(self, row)
 
@@ -109,40 +102,31 @@ class Project(Resolver):
     def view_of(self, run):
         return run.view
 
-    def unknown_metric(self, paper, metric):
-        folder = self.folder(paper)
-        mixes = [folder.paper.data.domains, *(c.data.domains or {} for c in folder.scales.values())]
-        return unknown_run_metric(
-            metric, dict.fromkeys(d for mix in mixes for d in mix), folder.paper.evaluation.tasks
-        )
+    def quantities(self, artifact):
+        return needs.quantities(self, artifact)
 
-    def measured(self, artifact):
-        if artifact.target not in self._measured:
-            self._measured[artifact.target] = list(needs.measured(self, artifact))
-        return self._measured[artifact.target]
-
-    def _needed(self, artifact):
+    def needs_of(self, artifact):
         if artifact.target not in self._needs:
-            self._needs[artifact.target] = needs.needs_of(self, artifact)
+            self._needs[artifact.target] = needs.needs_of(self, artifact.paper, self.quantities(artifact))
         return self._needs[artifact.target]
 
     def trained_runs(self, artifact):
-        return list(self._needed(artifact).trained.values())
+        return list(self.needs_of(artifact).trained.values())
 
-    def metrics_of(self, artifact):
-        return self._needed(artifact).kinds
+    def kinds_of(self, artifact):
+        return self.needs_of(artifact).kinds
 
     def analyses_of(self, artifact):
-        return self._needed(artifact).analyses
+        return self.needs_of(artifact).analyses
 
     def arrays_of(self, artifact):
-        return self._needed(artifact).arrays
+        return self.needs_of(artifact).arrays
 
     def untrained_of(self, artifact):
-        return self._needed(artifact).untrained
+        return self.needs_of(artifact).untrained
 
     def checkpoints_of(self, artifact):
-        return needs.checkpoints(self, artifact)
+        return self.needs_of(artifact).checkpoints
 
     def all_runs(self):
         return needs.all_runs(self)

@@ -16,3 +16,14 @@ class RunRequest(Document):
     variant: str | None = None
     context: int | None = None
     recipe: Overrides = {}
+
+
+def merged(*layers: RunRequest) -> RunRequest:
+    """One request of several; later ones win (table, then column, then row)."""
+    fields: dict[str, Any] = {"recipe": {}}
+    for layer in layers:
+        fields["recipe"] = {**fields["recipe"], **layer.recipe}
+        for key in ("size", "variant", "context"):
+            if getattr(layer, key) is not None:
+                fields[key] = getattr(layer, key)
+    return RunRequest(**fields)

@@ -9,18 +9,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from respath.accounting import account
-from respath.analysis.catalogue import is_ratio, unknown_metric
-from respath.config.metrics import unknown_run_metric
 from respath.config.request import RunRequest
 from respath.documents import Collector, check
 from respath.errors import UserError, did_you_mean
-from respath.files import dig
-from respath.papers import claims, needs
+from respath.papers import needs
 from respath.papers.claims import Claim, Test
 from respath.papers.library import Artifact, Library, PaperFolder, find_root
-from respath.papers.resolve import PAPER_SCALE, Resolver, merged
+from respath.papers.resolve import PAPER_SCALE, Resolver
+from respath.papers.subjects import Resolved
 from respath.papers.tables import Table
+from respath.quantities import metrics
+from respath.quantities.kinds import Names
+from respath.quantities.quantity import Quantity
 from respath.settings import Settings, UserConfig
 
 
@@ -135,9 +135,9 @@ def _names(resolver: Resolver, folder: PaperFolder) -> Iterator[str]:
             yield from _unknown(f"{where}: paired", one.variants, folder.variants, "a variant of the paper")
         yield from _unknown(f"{where}: first", changes.first, artifacts, "a table or figure of the paper")
         for name, one in changes.measured.items():
-            if problem := _no_run_metric(resolver, folder, one.metric):
+            if problem := _no_quantity(resolver, folder, one.quantity()):
                 yield f"{where}: measured.{name}: metric {problem}"
-            for request in (one.run, merged(one.run, one.minus or RunRequest())):
+            for request in needs.requests(one.quantity()):
                 yield from _unknown(
                     f"{where}: measured.{name}", [request.size], paper.sizes, "a size of the paper"
                 )
@@ -154,11 +154,26 @@ def _names(resolver: Resolver, folder: PaperFolder) -> Iterator[str]:
         yield from _unknown(f"{where}.judged_at", claim.judged_at, resolver.library.scales, "a scale")
 
 
-def _no_run_metric(resolver: Resolver, folder: PaperFolder, metric: str) -> str:
-    """Why no run of a paper can have this loss, accuracy or training metric; empty when one can."""
+def _no_quantity(resolver: Resolver, folder: PaperFolder, quantity: Quantity, **wanted: bool) -> str:
+    """Why a quantity cannot exist; empty when it does, or when its run is refused anyway."""
     mixes = [folder.paper.data.domains, *(changes.data.domains or {} for changes in folder.scales.values())]
     domains = dict.fromkeys(domain for mix in mixes for domain in mix)
-    return unknown_run_metric(metric, domains, folder.paper.evaluation.tasks)
+    names = Names(domains, folder.paper.evaluation.tasks)
+    if problem := metrics.unknown(quantity.metric, names, **wanted):
+        return problem
+    for kind, name, one in needs.reads(resolver, folder.id, [quantity]):
+        if kind.compute is None:
+            continue
+        resolved = Resolved(resolver.paper(folder.id).full, one.subject)
+        try:
+            document = kind.compute(resolved)
+        except UserError:
+            continue
+        try:
+            kind.value(document, name, resolved)
+        except UserError as error:
+            return error.lines[0].removeprefix("metric ")
+    return ""
 
 
 # --- tables and figures --------------------------------------------------------------------------------------------------
@@ -166,10 +181,13 @@ def _no_run_metric(resolver: Resolver, folder: PaperFolder, metric: str) -> str:
 
 def _artifact(resolver: Resolver, folder: PaperFolder, artifact: Artifact) -> Iterator[str]:
     where, definition = artifact.where, artifact.definition
-    for key, request in needs.requests(artifact):
-        yield from (_at(f"{where}.{key}: ", line) for line in _refused(resolver, folder, request))
-    for metric in needs.metrics(artifact):
-        if problem := _no_run_metric(resolver, folder, metric):
+    named = list(needs.named(artifact))
+    for key, quantity in named:
+        for request in needs.requests(quantity):
+            yield from (_at(f"{where}.{key}: ", line) for line in _refused(resolver, folder, request))
+    for metric, quantity in {quantity.metric: quantity for _, quantity in named}.items():
+        series = not artifact.is_table and metrics.is_series(metric)
+        if problem := _no_quantity(resolver, folder, quantity, series=series):
             yield f"{where}: metric {problem}"
     names = (
         [definition.reported]
@@ -225,14 +243,15 @@ def _unused_variants(resolver: Resolver, folder: PaperFolder) -> Iterator[str]:
 
 def _claim(resolver: Resolver, folder: PaperFolder, claim: Claim) -> Iterator[str]:
     """Problems of a claim, each from the key on."""
-    for key, _, request in needs.claim_requests(claim):
-        yield from (_at(f"{key}: ", line) for line in dict.fromkeys(_refused(resolver, folder, request)))
-    for alternative in claim.alternatives:
-        for test in alternative.of(claim.tests):
-            if problem := _no_metric(resolver, folder, test):
-                yield f"alternatives.{alternative.name}: {problem}"
+    for key, quantity in needs.claimed(claim):
+        for request in needs.requests(quantity):
+            yield from (_at(f"{key}: ", line) for line in dict.fromkeys(_refused(resolver, folder, request)))
+    for name, tests in claim.readings():
+        for test in tests if name else ():
+            if problem := _no_comparison(resolver, folder, test):
+                yield f"alternatives.{name}: {problem}"
     for test in claim.tests:
-        if problem := _no_metric(resolver, folder, test):
+        if problem := _no_comparison(resolver, folder, test):
             yield f"metric: {problem}"
         try:
             printed = folder.printed(test)
@@ -247,30 +266,12 @@ def _claim(resolver: Resolver, folder: PaperFolder, claim: Claim) -> Iterator[st
             )
 
 
-def _no_metric(resolver: Resolver, folder: PaperFolder, test: Test) -> str:
-    """Why a comparison cannot read its metric; empty when it can, or when its model is refused anyway."""
-    kind, _, name = test.metric.partition(".")
-    known = [*claims.TRAINED, *(f"{prefix}." for prefix in claims.EXACT)]
-    if not test.metric.startswith(tuple(known)):
-        return f"{test.metric!r} is not known{did_you_mean(test.metric, known)}"
-    if kind == "analysis":
-        if problem := unknown_metric(test.metric, comparing=True):
-            return problem
-        alone = is_ratio(test.metric) and test.right is None
-        return f"{test.metric} compares two runs, and `right` is missing" if alone else ""
-    if kind not in claims.EXACT:
-        return _no_run_metric(resolver, folder, test.metric)
-    request = test.left.request(next(iter(test.left.sizes), None))
-    at = resolver.at(PAPER_SCALE).paper(folder.id)
-    try:
-        if kind == "spec":
-            data = at.run(request, seed=0).view
-        else:
-            data = account(at.model(request.size, request.variant)).to_json()
-    except UserError:
-        return ""
-    _, unknown = dig(data, f"{claims.EXACT[kind]}.{name}".partition(".")[2])
-    return f"{test.metric!r} does not exist{unknown}" if unknown else ""
+def _no_comparison(resolver: Resolver, folder: PaperFolder, test: Test) -> str:
+    """Why a comparison cannot be read; empty when it can."""
+    if test.right is None and (problem := metrics.unknown(test.metric, pair=False)):
+        return problem
+    problems = (_no_quantity(resolver, folder, quantity) for quantity in test.sides())
+    return next(filter(None, problems), "")
 
 
 def _agrees(test: Test, printed: dict) -> bool:

@@ -13,30 +13,12 @@ from respath.config.request import Overrides, RunRequest
 from respath.files import canonical_json
 from respath.letters import Text
 from respath.papers.reported import PrintedCell
+from respath.quantities.derived import DERIVED
+from respath.quantities.quantity import Quantity
 from respath.spec.document import Document
 
 #: Primary claims that a paper may name.
 MOST_PRIMARY = 6
-#: Metrics of a claim that come from the paper's own shapes, and the metric that a table calls them by.
-EXACT = {
-    "account": "account",
-    "kv": "account.kv_cache",
-    "parameters": "account.parameters",
-    "flops": "account.flops",
-    "spec": "spec",
-}
-#: Metrics of trained runs: whole names, or a prefix with its dot.
-TRAINED = (
-    "loss.",
-    "lm.",
-    "train.",
-    "analysis.",
-    "curve.early_difference",
-    "curve.critical_step",
-    "scaling.parameter_saving",
-    "scaling.data_saving",
-)
-
 # --- the document --------------------------------------------------------------------------------------------------
 
 
@@ -194,6 +176,16 @@ class Test(Document):
         if self.right is None and not self.expect.of_left_alone:
             raise ValueError("a difference needs `right`")
         return self
+
+    def sides(self) -> tuple[Quantity, ...]:
+        """What is compared: left and right; or one quantity that is the comparison itself (a saving, a ratio)."""
+        derived = DERIVED.get(self.metric)
+        if derived and derived.compares:
+            along = tuple(RunRequest(size=size) for size in self.left.sizes)
+            other = self.right.request() if self.right else None
+            return (Quantity(self.metric, self.left.request(), other, along),)
+        sides = filter(None, (self.left, self.right))
+        return tuple(Quantity(self.metric, side.request(), side.subtracted()) for side in sides)
 
 
 class Alternative(Document):

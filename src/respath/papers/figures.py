@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import string
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -11,25 +10,21 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from respath.analysis.catalogue import unknown_series
-from respath.config.request import RunRequest
+from respath.config.request import RunRequest, merged
 from respath.errors import did_you_mean
 from respath.letters import Text
 from respath.papers.reported import PrintedCell
 from respath.papers.tables import target_names
+from respath.quantities import metrics
+from respath.quantities.quantity import Quantity
 from respath.spec.document import Document
-
-#: A metric of a trained run.
-_METRIC = re.compile(r"^(loss|lm|train)\.[A-Za-z0-9_.-]+$")
 
 LOSS = "validation loss (nats per token)"
 
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """One run that a panel reads: the key that names it, requests to be merged (later ones win), and the metrics read.
-
-    ``untrained.<module>.<series>`` is an analysis of the model as it is initialised: nothing is trained for it.
-    """
+    """One run that a panel reads: the key that names it, requests to be merged (later ones win), and the metrics read."""
 
     key: str
     layers: tuple[RunRequest, ...]
@@ -80,8 +75,8 @@ def _analysis(series: str, untrained: bool = False) -> tuple[str, ...]:
 
 
 def _metric(value: str) -> str:
-    if not _METRIC.match(value):
-        raise ValueError(f"{value!r} is no metric of a trained run; it starts with loss. lm. or train.")
+    if problem := metrics.unknown(value, pair=False):
+        raise ValueError(problem)
     return value
 
 
@@ -365,7 +360,7 @@ class Sizes(Panel):
         for size in self.sizes:
             for i, variant in enumerate(self.variants):
                 request = RunRequest(size=size, variant=variant)
-                yield Wanted(f"variants.{i}", (self.run, request), ("loss.mean", "account.parameters"))
+                yield Wanted(f"variants.{i}", (self.run, request), ("loss.mean", "account.parameters.total"))
 
 
 AnyPanel = Annotated[
@@ -399,6 +394,13 @@ class Panels(Document):
         if len({len(row) for row in self.layout}) > 1:
             raise ValueError("layout: all rows must be equally long")
         return self
+
+    def quantities(self) -> Iterator[tuple[str, Quantity]]:
+        """What the panels read of runs and models, with the key that names each."""
+        for i, panel in enumerate(self.panels):
+            for wanted in panel.wanted():
+                run = merged(self.run, *wanted.layers)
+                yield from ((f"panels.{i}.{wanted.key}", Quantity(metric, run)) for metric in wanted.metrics)
 
 
 class Curves(Document):

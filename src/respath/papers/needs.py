@@ -1,36 +1,20 @@
-"""What an artifact or a claim needs: which metrics of which runs, in what order few cores should train them."""
+"""What tables, figures and claims need: which quantities of which runs, from which files, in what order few cores should train."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 
-from respath.analysis.catalogue import CATALOGUE
-from respath.config.request import RunRequest
+from respath.config.request import RunRequest, merged
 from respath.papers.claims import Claim
 from respath.papers.figures import Panels
 from respath.papers.library import Artifact
-from respath.papers.resolve import Resolver, Run, merged
-from respath.papers.tables import Column, Row, Table
+from respath.papers.resolve import Resolver, Run
+from respath.papers.tables import Row, Table
+from respath.quantities.kinds import KINDS, Kind, is_array
+from respath.quantities.metrics import is_exact, read_from
+from respath.quantities.quantity import Checkpoint, Quantity
 from respath.spec.data import Data, tokens_id
-
-#: Kinds of metric that exist only once a run has been trained.
-TRAINED = ("loss", "lm", "train", "analysis")
-
-
-def cell_request(table: Table, row: Row, column: Column) -> tuple[str, RunRequest]:
-    """Metric and run of one table cell (text columns have no metric: an empty one)."""
-    return (row.metric or column.metric or ""), merged(table.run, column.run, row.run)
-
-
-def cell_reads(table: Table, row: Row, column: Column) -> tuple[tuple[str, RunRequest], ...]:
-    """Metric and run of everything that a cell reads: in a column of differences two runs, or none."""
-    metric, request = cell_request(table, row, column)
-    if not column.difference:
-        return ((metric, request),)
-    if row.minus is None:
-        return ()
-    return ((metric, request), (metric, merged(table.run, column.run, row.minus)))
 
 
 def excluded(resolver: Resolver, row: Row) -> str | None:
@@ -38,119 +22,128 @@ def excluded(resolver: Resolver, row: Row) -> str | None:
     return row.only.because if row.only and resolver.scale.id not in row.only.scales else None
 
 
-def requests(artifact: Artifact) -> Iterator[tuple[str, RunRequest]]:
-    """Every run that an artifact names at any scale, with the key that names it."""
+def named(artifact: Artifact) -> Iterator[tuple[str, Quantity]]:
+    """Every quantity that an artifact is about at any scale, with the key that names its run."""
     definition = artifact.definition
     if isinstance(definition, Table):
-        if definition.kind == "domains":
-            return
         for i, row in enumerate(definition.rows):
             for j, column in enumerate(definition.columns):
-                if row.metric or column.metric:
-                    key = f"rows.{i}.run" if definition.kind == "runs" else f"columns.{j}.run"
-                    yield key, merged(definition.run, column.run, row.run)
-            if row.minus is not None:
-                yield f"rows.{i}.minus", merged(definition.run, row.minus)
+                quantity = definition.quantity(row, column)
+                if quantity is not None:
+                    yield f"columns.{j}" if definition.kind == "configuration" else f"rows.{i}", quantity
     elif isinstance(definition, Panels):
-        for i, panel in enumerate(definition.panels):
-            for wanted in panel.wanted():
-                yield f"panels.{i}.{wanted.key}", merged(definition.run, *wanted.layers)
+        yield from definition.quantities()
     else:
         for i, variant in enumerate(definition.variants):
-            yield f"variants.{i}", merged(definition.run, RunRequest(variant=variant))
+            run = merged(definition.run, RunRequest(variant=variant))
+            yield f"variants.{i}", Quantity("train.curve", run)
 
 
-def metrics(artifact: Artifact) -> set[str]:
-    """Every metric that an artifact names."""
+def claimed(claim: Claim) -> Iterator[tuple[str, Quantity]]:
+    """Every quantity that a claim and its alternatives compare, with the key that names it."""
+    for reading, tests in claim.readings():
+        where = f"alternatives.{reading}." if reading else ""
+        for i, test in enumerate(tests):
+            for name, quantity in zip(("left", "right"), test.sides(), strict=False):
+                yield f"{where}all_of.{i}.{name}" if claim.all_of else f"{where}{name}", quantity
+
+
+def requests(quantity: Quantity) -> Iterator[RunRequest]:
+    """The runs or models that a quantity names."""
+    for side in (quantity.subject, quantity.against):
+        if isinstance(side, RunRequest):
+            yield from (merged(side, change) for change in quantity.along or (RunRequest(),))
+
+
+def quantities(resolver: Resolver, artifact: Artifact) -> list[Quantity]:
+    """What an artifact reads at the resolver's scale."""
     definition = artifact.definition
     if isinstance(definition, Table):
-        return {row.metric or column.metric or "" for row in definition.rows for column in definition.columns}
-    panels = getattr(definition, "panels", ())
-    return {metric for panel in panels for wanted in panel.wanted() for metric in wanted.metrics}
+        cells = (
+            (row, definition.quantity(row, column))
+            for row in definition.rows
+            for column in definition.columns
+        )
+        return [
+            quantity
+            for row, quantity in cells
+            if quantity and (is_exact(quantity.metric) or excluded(resolver, row) is None)
+        ]
+    found = [quantity for _, quantity in named(artifact)]
+    for panel in getattr(definition, "panels", ()):
+        if panel.kind == "checkpoints":
+            metric = f"checkpoint.{panel.series}"
+            found += [Quantity(metric, Checkpoint(name)) for name in resolver.settings.hf_models]
+    return found
 
 
-def measured(resolver: Resolver, artifact: Artifact) -> Iterator[tuple[str, RunRequest]]:
-    """Every metric that an artifact reads, with the run that it is read of (cells of text have an empty metric)."""
-    definition = artifact.definition
-    if isinstance(definition, Table):
-        for row in definition.rows:
-            if excluded(resolver, row) is None:
-                for column in definition.columns:
-                    yield from cell_reads(definition, row, column)
-    elif isinstance(definition, Panels):
-        for panel in definition.panels:
-            for wanted in panel.wanted():
-                request = merged(definition.run, *wanted.layers)
-                yield from ((metric, request) for metric in wanted.metrics)
-    else:
-        for _, request in requests(artifact):
-            yield "train.curve", request
+def quantities_of_claims(resolver: Resolver, paper: str) -> list[Quantity]:
+    """What the claims of a paper compare."""
+    return [quantity for claim in resolver.library.folder(paper).claims for _, quantity in claimed(claim)]
+
+
+def reads(resolver: Resolver, paper: str, wanted: Iterable[Quantity]) -> Iterator[tuple[Kind, str, Quantity]]:
+    """Kind, name and quantity of everything that is read for some quantities of a paper."""
+    baseline = resolver.library.folder(paper).paper.accounting.baseline
+    for quantity in wanted:
+        yield from read_from(quantity, baseline)
 
 
 @dataclasses.dataclass
 class Needs:
-    """What one artifact reads: kinds of result (loss, lm, train, analysis, untrained, account, kv, spec, launch, sample), and runs
-    by id. ``analyses`` and ``arrays`` are of trained runs (id -> modules, id -> ``<module>.<array>``), ``untrained`` of runs as they
-    are before training."""
+    """What some quantities of a paper are read from.
+
+    ``kinds``: names of kinds of result. ``trained``: runs by id. ``analyses`` and ``arrays`` are of trained runs (id -> modules,
+    id -> ``<module>.<array>``), ``untrained`` of runs as they are before training, ``checkpoints`` of the user's (name -> modules).
+    ``files``: paths below the results' folder, with the ids of their runs where a training is needed.
+    """
 
     kinds: set[str] = dataclasses.field(default_factory=set)
     trained: dict[str, Run] = dataclasses.field(default_factory=dict)
     analyses: dict[str, set[str]] = dataclasses.field(default_factory=dict)
     arrays: dict[str, set[str]] = dataclasses.field(default_factory=dict)
     untrained: dict[str, tuple[Run, set[str]]] = dataclasses.field(default_factory=dict)
+    checkpoints: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+    files: dict[str, str | None] = dataclasses.field(default_factory=dict)
+
+    def paths(self, *, trained: bool = True, among: Container[str] | None = None) -> list[str]:
+        """The files. ``trained`` false: those that need no training. ``among``: ids of the only runs whose files are wanted."""
+        return [
+            path
+            for path, run in self.files.items()
+            if run is None or (trained and (among is None or run in among))
+        ]
 
 
-def needs_of(resolver: Resolver, artifact: Artifact) -> Needs:
-    """What an artifact needs at the resolver's scale, all seeds, in the order of its file."""
+def needs_of(resolver: Resolver, paper: str, wanted: Iterable[Quantity]) -> Needs:
+    """What quantities of a paper need at the resolver's scale, all seeds, in their order."""
     needs = Needs()
-    for metric, request in measured(resolver, artifact):
-        kind, _, name = metric.partition(".")
-        if not metric:
+    key = {"paper": paper, "scale": resolver.scale.id}
+    for kind, name, quantity in reads(resolver, paper, wanted):
+        needs.kinds.add(kind.name)
+        module = name.partition(".")[0]
+        if kind.of == "checkpoint":
+            needs.checkpoints.setdefault(quantity.subject.name, set()).add(module)
+            key["checkpoint"] = quantity.subject.name
+        if kind.of not in ("run", "start"):
+            if "tokens" in kind.keyed_by() and "tokens" not in key:
+                key["tokens"] = tokens_id(resolver.paper(paper).data)
+            if kind.path:
+                needs.files[kind.file(key)] = None
             continue
-        needs.kinds.add(kind)
-        runs = resolver.runs(artifact.paper, request) if kind in (*TRAINED, "untrained") else ()
-        for run in runs:
-            module = name.partition(".")[0]
-            if kind == "untrained":
+        for run in resolver.runs(paper, quantity.subject):
+            if kind.of == "start":
                 needs.untrained.setdefault(run.id, (run, set()))[1].add(module)
+                needs.files[kind.file({"run": run.id})] = None
                 continue
             needs.trained[run.id] = run
-            if kind == "analysis":
+            needs.files[KINDS["train"].file({"run": run.id})] = run.id
+            needs.files[kind.file({"run": run.id})] = run.id
+            if kind.name == "analysis":
                 needs.analyses.setdefault(run.id, set()).add(module)
-                if name.partition(".")[2] in CATALOGUE[module].arrays:
+                if is_array(kind, name):
                     needs.arrays.setdefault(run.id, set()).add(name)
     return needs
-
-
-def checkpoints(resolver: Resolver, artifact: Artifact) -> dict[str, set[str]]:
-    """Which analyses of the user's ``hf_models`` an artifact reads: name -> names of modules."""
-    panels = getattr(artifact.definition, "panels", ())
-    modules = {panel.series.split(".")[0] for panel in panels if panel.kind == "checkpoints"}
-    return {name: set(modules) for name in resolver.settings.hf_models} if modules else {}
-
-
-def claim_requests(claim: Claim) -> Iterator[tuple[str, str, RunRequest]]:
-    """Key, metric and run of every side of a claim and of its alternatives, at every size of it."""
-    for reading, tests in claim.readings():
-        where = f"alternatives.{reading}." if reading else ""
-        for i, test in enumerate(tests):
-            for name, side in (("left", test.left), ("right", test.right)):
-                key = f"{where}all_of.{i}.{name}" if claim.all_of else f"{where}{name}"
-                for size in (side.sizes or (side.size,)) if side else ():
-                    yield key, test.metric, side.request(size)
-                if side and (other := side.subtracted()):
-                    yield f"{key}.minus", test.metric, other
-
-
-def claimed_analyses(resolver: Resolver, paper: str) -> dict[str, tuple[Run, set[str]]]:
-    """Which analyses the claims of a paper read: run id -> run and names of modules, for all seeds."""
-    wanted: dict[str, tuple[Run, set[str]]] = {}
-    for claim in resolver.library.folder(paper).claims:
-        for _, metric, request in claim_requests(claim):
-            if metric.startswith("analysis."):
-                for run in resolver.runs(paper, request):
-                    wanted.setdefault(run.id, (run, set()))[1].add(metric.split(".")[1])
-    return wanted
 
 
 def all_runs(resolver: Resolver) -> dict[str, Run]:
@@ -159,7 +152,10 @@ def all_runs(resolver: Resolver) -> dict[str, Run]:
     First the runs that the scale pairs, one variant after the other with all its seeds, then those of its ``first``
     artifacts, then all others in the order of the papers' files.
     """
-    of = {artifact.target: needs_of(resolver, artifact).trained for artifact in resolver.artifacts()}
+    of = {
+        artifact.target: needs_of(resolver, artifact.paper, quantities(resolver, artifact)).trained
+        for artifact in resolver.artifacts()
+    }
     wanted = {id: run for runs in of.values() for id, run in runs.items()}
     ordered: dict[str, Run] = {}
     for paper in resolver.chosen:

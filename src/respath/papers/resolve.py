@@ -90,17 +90,6 @@ class Layer:
     fields: Mapping[str, Any]
 
 
-def merged(*layers: RunRequest) -> RunRequest:
-    """One request of several; later ones win (table, then column, then row)."""
-    fields: dict[str, Any] = {"recipe": {}}
-    for layer in layers:
-        fields["recipe"] = {**fields["recipe"], **layer.recipe}
-        for key in ("size", "variant", "context"):
-            if getattr(layer, key) is not None:
-                fields[key] = getattr(layer, key)
-    return RunRequest(**fields)
-
-
 class PaperAtScale:
     """One paper at one scale. Raises UserError naming the file and key to mend."""
 

@@ -6,11 +6,12 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from respath.analysis.catalogue import unknown_metric
-from respath.config.request import Overrides, RunRequest
+from respath.config.request import Overrides, RunRequest, merged
 from respath.config.runtime import Validation
 from respath.letters import Text
 from respath.papers.paper import DomainShare, sums_to_one
+from respath.quantities import metrics
+from respath.quantities.quantity import Quantity
 from respath.settings import distinct_seeds
 from respath.spec.data import Tokenizer
 from respath.spec.document import Document
@@ -81,8 +82,7 @@ class Measured(Document):
     """A number that a scale's notes tell: a metric of a run, or its difference from another run."""
 
     metric: str
-    """``loss.``, ``lm.``, ``train.`` or ``analysis.`` as in tables; ``curve.early`` is the mean training loss over the first
-    tenth of the steps after the warm-up."""
+    """As in tables (docs/metrics.md)."""
     run: RunRequest
     minus: RunRequest | None = None
     """What differs in the other run; the rest is as in ``run``. Differences are paired over seeds."""
@@ -90,13 +90,13 @@ class Measured(Document):
     @field_validator("metric")
     @classmethod
     def _known(cls, metric: str) -> str:
-        if metric != "curve.early" and not metric.startswith(("loss.", "lm.", "train.", "analysis.")):
-            raise ValueError(
-                f"{metric!r} is no metric of a run: curve.early, loss., lm., train. or analysis."
-            )
-        if metric.startswith("analysis.") and (problem := unknown_metric(metric)):
+        if problem := metrics.unknown(metric):
             raise ValueError(problem)
         return metric
+
+    def quantity(self) -> Quantity:
+        """What the number is."""
+        return Quantity(self.metric, self.run, None if self.minus is None else merged(self.run, self.minus))
 
 
 class ScalePaper(Document):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from respath.analysis.catalogue import unknown_metric
-from respath.config.request import RunRequest
+from respath.config.request import RunRequest, merged
+from respath.errors import UserError
 from respath.letters import Text
+from respath.quantities import metrics
+from respath.quantities.kinds import factor
+from respath.quantities.quantity import Domain, Quantity
 from respath.spec.document import Document
-
-METRIC = re.compile(r"^(loss|lm|train|analysis|account|kv|spec|launch|sample)\.[A-Za-z0-9_.-]+$")
 
 
 class Column(Document):
@@ -21,29 +22,35 @@ class Column(Document):
     id: str
     label: Text
     metric: str | None = None
-    """loss.mean, loss.<domain>, lm.<task>.<metric>, train.<field>, analysis.<module>.<scalar>, account.<path>, kv.<field>,
-    spec.<path>, launch.<field>"""
-    factor: float = 1.0
-    """Multiplied onto the metric before it is shown and compared, e.g. 100 for per cent."""
+    """Of the row's run, e.g. loss.mean, lm.<task>.<metric>, account.<path> (docs/metrics.md lists them all)."""
     unit: Text = ""
+    """Unit in which the metric is shown and compared, e.g. M for parameters; empty: as it comes."""
     decimals: int = Field(3, ge=0)
     better: Literal["lower", "higher"] | None = None
     reported: str | None = None
     """Column of reported/<table>.yaml; its own id unless told otherwise."""
     run: RunRequest = RunRequest()
-    difference: bool = False
-    """The metric of the row's run minus that of its ``minus`` run, paired over seeds; empty in rows without one."""
+    show: Literal["value", "difference", "interval", "p"] = "value"
+    """value: the metric of the row's run. difference: the same minus that of another run, mean over the seeds that both have.
+    interval: the 95 % interval of that difference. p: its two-sided p-value (paired t test)."""
+    minus: RunRequest | None = None
+    """What is different in the other run, in rows that name none; a row whose run would be both stays empty."""
 
-    @field_validator("metric")
-    @classmethod
-    def _known_prefix(cls, value):
-        if value is not None and not METRIC.match(value):
-            raise ValueError(
-                f"{value!r} is no metric; it starts with loss. lm. train. analysis. account. kv. spec. launch. or sample."
-            )
-        if value is not None and value.startswith("analysis.") and (problem := unknown_metric(value)):
+    @model_validator(mode="after")
+    def _metric_exists(self):
+        return _checked(self, pair=self.show != "value")
+
+
+def _checked(document, pair: bool):
+    """A column or row whose metric can exist, and be shown in the unit that it names."""
+    if document.metric is not None:
+        if problem := metrics.unknown(document.metric, pair=pair):
             raise ValueError(problem)
-        return value
+        try:
+            factor(metrics.unit_of(document.metric), document.unit)
+        except UserError as error:
+            raise ValueError(f"unit: {error.lines[0]}") from None
+    return document
 
 
 class Only(Document):
@@ -66,13 +73,14 @@ class Row(Document):
     """Scales at which the row's runs are trained; null: all. Elsewhere its measured cells are not run."""
     metric: str | None = None
     """In a configuration or domain table the row names the metric."""
-    factor: float = 1.0
     unit: Text = ""
     decimals: int | None = None
     text: dict[str, Text] = {}
     """Texts for text columns (LaTeX mathematics between dollars)."""
 
-    _metric = field_validator("metric")(Column._known_prefix.__func__)
+    @model_validator(mode="after")
+    def _metric_exists(self):
+        return _checked(self, pair=True)
 
 
 class Table(Document):
@@ -92,6 +100,25 @@ class Table(Document):
     tolerance: float = 0.0
     """Configured absolute tolerance for measured cells, in the column's unit."""
     note: Text = ""
+
+    def request(self, row: Row, column: Column) -> RunRequest:
+        """The run of a row in a column."""
+        return merged(self.run, column.run, row.run)
+
+    def quantity(self, row: Row, column: Column) -> Quantity | None:
+        """What a cell is about; None for texts, and where a column of differences has no other run."""
+        metric = row.metric or column.metric
+        if metric is None:
+            return None
+        if self.kind == "domains":
+            return Quantity(metric, Domain(row.id))
+        run = self.request(row, column)
+        if column.show == "value":
+            return Quantity(metric, run)
+        if row.minus is not None:
+            return Quantity(metric, run, merged(self.run, column.run, row.minus))
+        other = merged(run, column.minus) if column.minus is not None else run
+        return None if other == run else Quantity(metric, run, other)
 
 
 def target_names(mapping: dict[str, Any]) -> dict[str, Any]:

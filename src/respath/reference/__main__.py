@@ -17,7 +17,7 @@ from respath.comparison.summary import brief
 from respath.errors import OK, guard
 from respath.files import atomic_open, write_json, write_text
 from respath.reference.bundle import collect
-from respath.reference.results import ReferenceResults, reference_folder
+from respath.results.reader import Results, kept_folder, kept_results
 
 
 @guard
@@ -35,18 +35,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="render: folder (default: reports/out/reference-<scale>)")
     options = parser.parse_args(arguments)
     project, results = open_project(options)
-    folder = options.folder or reference_folder(project)
+    folder = options.folder or kept_folder(project)
     if options.action == "collect":
         done = collect(project, results, folder, options.replace)
         counts = ", ".join(f"{len(runs)} {word}" for word, runs in done.items())
         print(f"{folder}: {counts}")
         return OK
     out = options.out or project.root / "reports" / "out" / f"reference-{project.scale.id}"
-    render(ReferenceResults(project, folder), out)
+    render(kept_results(project, folder), out)
     return OK
 
 
-def render(results: ReferenceResults, out: Path) -> None:
+def render(results: Results, out: Path) -> None:
     """All tables, figures and pages into ``out``/<paper>/, diff.json and diff.md into ``out``."""
     from respath.reporting import figure, page, table
 

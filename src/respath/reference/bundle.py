@@ -2,95 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from respath.comparison.results import Results
 from respath.config.project import Project, Run
 from respath.errors import UserError
 from respath.files import read_json, write_text
-from respath.reporting.panels.layers import position_bins
+from respath.quantities.keeping import binned
+from respath.quantities.kinds import KINDS
+from respath.results.kept import summary_id
+from respath.results.reader import Results
+from respath.results.store import SCHEMA
 
-if TYPE_CHECKING:
-    import numpy as np
-
-SCHEMA = 1
-#: Points of a bundled curve at most, digits of its numbers and of analyses, and bytes of a bundle at most.
-POINTS, DIGITS, LARGEST = 256, 6, 200_000
-#: Digits of arrays over token positions: colours of a heat map show no more.
-ARRAY_DIGITS = 4
+#: Bytes of a bundle at most.
+LARGEST = 200_000
 #: The results of a run, by their name in a bundle. ``arrays`` stands only in bundles of runs whose arrays a figure draws.
-PARTS = ("train", "loss", "lm", "analysis", "arrays")
-#: What a bundle keeps of a training's provenance: machine, commit and versions, nothing of anybody's folders or network.
-_PROVENANCE = (
-    "commit",
-    "dirty",
-    "sources_sha256",
-    "versions",
-    "platform",
-    "processor",
-    "device",
-    "device_name",
-    "engine",
-    "world_size",
-    "processes",
-    "threads",
-    "micro_batch",
-    "precision",
-    "compile",
-    "imported",
-)
-
-
-def rounded(value: Any, digits: int = DIGITS) -> Any:
-    """Floats of nested lists and mappings to so many significant digits."""
-    if isinstance(value, float):
-        return float(f"{value:.{digits}g}")
-    if isinstance(value, Mapping):
-        return {key: rounded(item, digits) for key, item in value.items()}
-    return [rounded(item, digits) for item in value] if isinstance(value, list) else value
-
-
-def thinned(curve: Mapping[str, list]) -> dict[str, list]:
-    """Steps and losses of a curve, at most POINTS of them: means over neighbours, at the last one's step.
-
-    Tokens follow from steps, and learning rates from the spec.
-    """
-    steps, losses = curve["step"], curve["loss"]
-    width = max(1, math.ceil(len(steps) / POINTS))
-    groups = [range(start, min(start + width, len(steps))) for start in range(0, len(steps), width)]
-    means = [math.fsum(losses[index] for index in group) / len(group) for group in groups]
-    return {"step": [steps[group[-1]] for group in groups], "loss": rounded(means)}
-
-
-def restored(train: Mapping[str, Any]) -> dict[str, Any]:
-    """train.json as its readers know it, from the bundled one: tokens of the curve come back."""
-    per_step = train["tokens"] // train["steps"] if train.get("steps") else 0
-    curve = train["curve"]
-    return {**train, "curve": {**curve, "tokens": [step * per_step for step in curve["step"]]}}
-
-
-def binned(array: np.ndarray) -> dict[str, Any]:
-    """An array (layers, positions) as figures draw it: means over bins of positions, and the borders of the bins.
-
-    To ARRAY_DIGITS significant digits; a bin with a value that is not finite is null. ``unbinned`` is what readers get back.
-    """
-    borders = position_bins(array.shape[1])
-    means = [[float(row[a:b].astype("<f8").mean()) for a, b in itertools.pairwise(borders)] for row in array]
-    values = [[mean if math.isfinite(mean) else None for mean in row] for row in means]
-    return {"borders": borders, "values": rounded(values, ARRAY_DIGITS)}
-
-
-def unbinned(kept: Mapping[str, Any]) -> np.ndarray:
-    """The array (layers, positions) of ``binned``: each position has its bin's mean, so that bins have it again."""
-    import numpy as np
-
-    values = np.array([[math.nan if v is None else v for v in row] for row in kept["values"]], dtype="<f8")
-    return np.repeat(values, np.diff(kept["borders"]), axis=1)
+PARTS = (*(name for name, kind in KINDS.items() if kind.kept == "run"), "arrays")
+#: Kinds of result that the summary of a scale has.
+IN_SUMMARY = tuple(name for name, kind in KINDS.items() if kind.kept == "summary")
 
 
 def bundle(results: Results, run: Run, arrays: Collection[str] = ()) -> dict[str, Any] | None:
@@ -98,62 +29,18 @@ def bundle(results: Results, run: Run, arrays: Collection[str] = ()) -> dict[str
 
     ``arrays``: names (``<module>.<array>``) of those that are kept.
     """
-    train, loss = results.train(run.id), results.loss(run.id)
-    if train is None or (loss is None and train["status"] == "finished"):
+    train = results.train(run.id)
+    if train is None or (results.of_run("loss", run.id) is None and train["status"] == "finished"):
         return None
-    kept = {
-        key: train.get(key)
-        for key in (
-            "schema",
-            "kind",
-            "run",
-            "status",
-            "reason",
-            "steps",
-            "tokens",
-            "loss",
-            "cost",
-            "manifest_sha256",
-            "spec",
-        )
-    }
-    provenance = train.get("provenance") or {}
-    kept |= {
-        "curve": thinned(train["curve"]),
-        "validation": rounded(train.get("validation")),
-        "weights": {"sha256": (train.get("weights") or {}).get("sha256")},
-        "provenance": {key: provenance[key] for key in _PROVENANCE if key in provenance},
-    }
-    return {
-        "schema": SCHEMA,
-        "kind": "reference",
-        "run": run.id,
-        "paper": run.paper,
-        "scale": run.scale,
-        "train": kept,
-        "loss": loss,
-        "lm": results.lm(run.id),
-        "analysis": _without_arrays(results.analysis(run.id)),
-        **_arrays(results, run, arrays),
-    }
-
-
-def _arrays(results: Results, run: Run, names: Collection[str]) -> dict[str, Any]:
-    found = {name: array for name in sorted(names) if (array := results.array(run.id, name)) is not None}
-    return {"arrays": {name: binned(array) for name, array in found.items()}} if found else {}
-
-
-def _without_arrays(analysis: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Scalars and series; arrays over token positions are a part of their own, and only where a figure draws them."""
-    if analysis is None:
-        return None
-    modules = {
-        name: {key: value for key, value in module.items() if key != "arrays"}
-        for name, module in analysis["modules"].items()
-    }
-    provenance = analysis.get("provenance") or {}
-    kept = {key: provenance[key] for key in _PROVENANCE if key in provenance}
-    return {**analysis, "modules": rounded(modules), "provenance": kept}
+    parts: dict[str, Any] = {}
+    for name in PARTS[:-1]:
+        document = results.of_run(name, run.id)
+        parts[name] = None if document is None else KINDS[name].keep(document)
+    found = {name: results.store.array("analysis", name, {"run": run.id}) for name in sorted(arrays)}
+    if kept := {name: binned(array) for name, array in found.items() if array is not None}:
+        parts["arrays"] = kept
+    head = {"schema": SCHEMA, "kind": "reference", "run": run.id, "paper": run.paper, "scale": run.scale}
+    return {**head, **parts}
 
 
 def text_of(content: Mapping[str, Any]) -> str:
@@ -174,41 +61,20 @@ def _compact(value: Any) -> str:
 
 
 def summary(project: Project, results: Results) -> dict[str, Any]:
-    """What tables and figures need beside trained runs: measured KV caches, the token store's counts and origin, and analyses
-    of models before training."""
-    manifests = {}
-    for paper in project.folders:
-        manifest = results.manifest(paper)
-        if manifest is None:
-            continue
-        train = {
-            domain: {
-                key: entry[key] for key in ("tokens", "documents", "bytes", "quota_tokens") if key in entry
-            }
-            for domain, entry in manifest["splits"]["train"].items()
-        }
-        manifests[paper] = {
-            **{key: manifest.get(key) for key in ("schema", "kind", "stand_in", "note", "dtype")},
-            "splits": {"train": train, "validation": {}},
-        }
-    kv = {
-        paper: {"schema": 1, "kind": "kv", "entries": entries}
-        for paper in project.folders
-        if (entries := results.kv_entries(paper))
-    }
-    return {
-        "schema": SCHEMA,
-        "kind": "reference_summary",
-        "scale": project.scale.id,
-        "manifests": manifests,
-        "kv": kv,
-        "untrained": {
-            run.id: _without_arrays(found)
-            for artifact in project.artifacts()
-            for run, _ in project.untrained_of(artifact).values()
-            if (found := results.untrained(run.id)) is not None
-        },
-    }
+    """What tables and figures need beside trained runs: kind -> paper or run -> what is kept of its document."""
+    keys = {paper: [results.key(paper)] for paper in project.folders}
+    for artifact in project.artifacts():
+        keys[artifact.paper] += [
+            results.key(artifact.paper, run=run) for run in project.untrained_of(artifact)
+        ]
+    found: dict[str, dict[str, Any]] = {name: {} for name in IN_SUMMARY}
+    for name in IN_SUMMARY:
+        for key in (key for paper in keys.values() for key in paper):
+            if set(KINDS[name].keyed_by()) <= key.keys():
+                document = results.store.document(name, key)
+                if document is not None:
+                    found[name][summary_id(name, key)] = KINDS[name].keep(document)
+    return {"schema": SCHEMA, "kind": "reference_summary", "scale": project.scale.id, **found}
 
 
 def collect(project: Project, results: Results, folder: Path, replace: bool = False) -> dict[str, list[str]]:
@@ -235,7 +101,7 @@ def collect(project: Project, results: Results, folder: Path, replace: bool = Fa
             continue
         if old is not None and not replace and (changed := _contradicted(old, content)):
             problems.append(
-                f"{path}: {', '.join(changed)} of this run differ from {results.path('runs', run.id)} and its evaluations; keep the "
+                f"{path}: {', '.join(changed)} of this run differ from {results.store.path('train', {'run': run.id})} and what was measured of it; keep the "
                 "old result, or pass --replace to keep the new one"
             )
             continue
@@ -250,7 +116,7 @@ def collect(project: Project, results: Results, folder: Path, replace: bool = Fa
     if path.exists():
         # A part that this machine has not made stays as it is.
         old = read_json(path)
-        whole |= {key: {**old.get(key, {}), **whole[key]} for key in ("manifests", "kv", "untrained")}
+        whole |= {key: {**old.get(key, {}), **whole[key]} for key in IN_SUMMARY}
     texts[path] = text_of(whole)
     for path, text in texts.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from respath.comparison.results import Results
 from respath.config.project import Project
 from respath.errors import UserError
 from respath.files import read_json
+from respath.results.reader import Results
 from respath.spec.data import sample_id
 
 
 def overlap_context(project: Project, results: Results, paper: str) -> dict[str, Any] | None:
     """The overlap report of the paper's sample as rows; None where there is none (yet)."""
-    path = results.folder / "overlap" / sample_id(project.data_of(paper).sample) / f"{paper}.json"
+    path = results.store.folder / "overlap" / sample_id(project.data_of(paper).sample) / f"{paper}.json"
     if not path.exists():
         return None
     content = read_json(path)

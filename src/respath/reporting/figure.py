@@ -9,23 +9,22 @@ import sys
 from pathlib import Path
 
 from respath.comparison.options import add_artifact_options, open_artifact
-from respath.comparison.results import Results
 from respath.config.project import Artifact, Project
 from respath.errors import OK, UserError, guard
 from respath.files import atomic_open, write_text
+from respath.papers import needs
 from respath.papers.figures import Panels
 from respath.reporting.panels.build import shown
 from respath.reporting.panels.data import Shown
 from respath.reporting.series import Series, series_of
+from respath.results.reader import Results
 
 
 def scale_line(project: Project, artifact: Artifact | None = None) -> str:
     """What stands above the panels: scale, seeds (of an artifact's runs, where they differ), and what the scale is not."""
-    counts = sorted(
-        {len(project.runs_of(artifact.paper, request)) for _, request in project.measured(artifact)}
-        if artifact
-        else ()
-    )
+    counts = sorted(_numbers_of_seeds(project, artifact)) if artifact else []
+    if artifact and not counts:
+        return f"Scale {project.scale.id}: nothing here is trained; shapes are the paper's own"
     if len(counts) > 1:
         seeds = f"{' or '.join(map(str, counts))} seeds per run"
     else:
@@ -33,6 +32,13 @@ def scale_line(project: Project, artifact: Artifact | None = None) -> str:
         seeds = f"seed{'s' * (len(shown_seeds) > 1)} {', '.join(map(str, shown_seeds))}"
     warning = "" if project.scale.comparable else ": small models on stand-in data, not a replication"
     return f"Scale {project.scale.id}{warning}; {seeds}"
+
+
+def _numbers_of_seeds(project: Project, artifact: Artifact) -> set[int]:
+    """How many seeds the runs have that a figure reads."""
+    read = needs.reads(project, artifact.paper, project.quantities(artifact))
+    subjects = [quantity.subject for kind, _, quantity in read if kind.of in ("run", "start")]
+    return {len(project.runs(artifact.paper, subject)) for subject in subjects}
 
 
 def contents(project: Project, results: Results, artifact: Artifact) -> Series | Shown:

@@ -26,10 +26,10 @@ from respath.comparison.noise import noise
 from respath.comparison.notes import scale_notes
 from respath.comparison.options import add_options, open_project
 from respath.comparison.provenance import Provenance, provenance_of, provenance_of_artifact
-from respath.comparison.results import Results, imported
 from respath.config.project import Artifact, Project
 from respath.errors import OK, guard
 from respath.files import write_text
+from respath.quantities.kinds import imported
 from respath.reporting import figure as figures
 from respath.reporting.contamination import overlap_context
 from respath.reporting.footer import footer_lines
@@ -38,6 +38,7 @@ from respath.reporting.layout import Head, Layout, lay_out, short_status
 from respath.reporting.mathematics import text_html
 from respath.reporting.pdf import citation
 from respath.reporting.table import plain_cell
+from respath.results.reader import Results
 
 #: A shape beside each word, so that statuses and verdicts read without colour: (symbol, class).
 CHIPS = {

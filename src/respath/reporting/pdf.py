@@ -15,13 +15,13 @@ from respath.comparison.claims import judge_claim
 from respath.comparison.diff import scale_note
 from respath.comparison.options import add_options, open_project
 from respath.comparison.provenance import provenance_of, provenance_of_artifact
-from respath.comparison.results import Results
 from respath.config.project import Project
 from respath.errors import OK, WRONG_USE, UserError, guard
 from respath.files import atomic_open, write_text
 from respath.papers.paper import Paper
 from respath.reporting.footer import footer_lines
 from respath.reporting.latex import environment
+from respath.results.reader import Results
 
 #: Files that the documents load and that an installation may lack, with the Debian package of each.
 NEEDED = {

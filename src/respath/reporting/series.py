@@ -7,13 +7,14 @@ import dataclasses
 import io
 from collections.abc import Sequence
 
-from respath.comparison.curves import NO_CURVE, smooth
-from respath.comparison.results import Results, imported
-from respath.config.project import Artifact, Project, Run
+from respath.config.project import Artifact, Project
 from respath.config.request import RunRequest
 from respath.papers.figures import Curves
+from respath.quantities.curves import smooth
+from respath.quantities.quantity import Quantity
 from respath.quantities.rounding import fixed
-from respath.quantities.statistics import mean, standard_error
+from respath.quantities.sample import computed
+from respath.results.reader import Results
 
 #: Width of the moving average over a curve, as a share of the whole training.
 SMOOTHING_SHARE = 0.05
@@ -118,30 +119,22 @@ class _Builder:
         missing = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
         return ([f"Not drawn: {'; '.join(missing)}."] if missing else []) + self.further
 
-    def _runs(self, request: RunRequest) -> list[Run]:
-        return list(self.project.runs_of(self.paper, request))
-
     def _curves_of(self, name: str, request: RunRequest) -> dict[int, dict[int, tuple[int, float]]]:
         """seed -> step -> (tokens, loss) of the finished runs; notes the others."""
+        sample = self.results.sample(self.paper, Quantity("train.curve", request))
+        for seed, reading in sample.by_seed.items():
+            if reading.state != "measured":
+                self._note_absent(name, "diverged" if reading.state == "diverged" else reading.reason, seed)
         found = {}
-        for run in self._runs(request):
-            record = self.results.train(run.id)
-            if record is None:
-                self._note_absent(name, "not trained", run)
-            elif record["status"] == "diverged":
-                self._note_absent(name, "diverged", run)
-            elif imported(record):
-                self._note_absent(name, NO_CURVE, run)
-            else:
-                curve = record["curve"]
-                columns = zip(curve["step"], curve["tokens"], curve["loss"], strict=True)
-                found[run.seed] = {step: (tokens, loss) for step, tokens, loss in columns}
+        for seed, curve in sample.values.items():
+            columns = zip(curve["step"], curve["tokens"], curve["loss"], strict=True)
+            found[seed] = {step: (tokens, loss) for step, tokens, loss in columns}
         return found
 
-    def _note_absent(self, name: str, reason: str, run: Run) -> None:
+    def _note_absent(self, name: str, reason: str, seed: int) -> None:
         seeds = self.project.seeds
         label = self.project.folder(self.paper).variants[name].label
-        self.absent.setdefault(label if len(seeds) == 1 else f"{label} seed {run.seed}", reason)
+        self.absent.setdefault(label if len(seeds) == 1 else f"{label} seed {seed}", reason)
 
     def _line(
         self, panel: str, variant: str, size: str, by_seed: dict[int, dict[int, tuple[int, float]]]
@@ -160,11 +153,10 @@ class _Builder:
         span = max(1, round(width * steps[-1] / len(steps)))
         self.window = f"moving average over {span:,} steps" if span > 1 else ""
         for index, step in enumerate(steps):
-            values = [float(curve[index]) for curve in smoothed.values()]
+            here = {seed: float(curve[index]) for seed, curve in smoothed.items()}
+            sample = computed(here, Quantity("train.curve", RunRequest(size=size, variant=variant)))
             self.points.append(
-                Point(
-                    panel, variant, size, tokens[step][0], mean(values), standard_error(values), len(values)
-                )
+                Point(panel, variant, size, tokens[step][0], sample.value, sample.stderr, len(here))
             )
 
     def curves(self, definition: Curves) -> None:

@@ -14,13 +14,13 @@ import jinja2
 from respath.comparison.cells import Cell, Grid, build_grid
 from respath.comparison.options import add_artifact_options, open_artifact
 from respath.comparison.provenance import Provenance, provenance_of_artifact
-from respath.comparison.results import Results
 from respath.config.project import Artifact, Project
 from respath.errors import OK, UserError, guard
 from respath.files import write_text
 from respath.reporting.footer import footer_lines, specs_line
 from respath.reporting.latex import environment, tabular, templates_of
 from respath.reporting.layout import Layout, Shown, lay_out, short_status
+from respath.results.reader import Results
 
 _CSV_FIELDS = (
     "table",

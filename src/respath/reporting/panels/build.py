@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import string
 
-from respath.comparison.results import Results
 from respath.config.project import Artifact, Project
 from respath.reporting.panels import layers, sizes, sweeps, training
 from respath.reporting.panels.data import Shown
 from respath.reporting.panels.reader import Reader
+from respath.results.reader import Results
 
 #: Kind of panel -> what reads it.
 READERS = {

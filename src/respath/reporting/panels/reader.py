@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from respath.comparison.cells import is_number
-from respath.comparison.curves import NO_CURVE
-from respath.comparison.readings import read_run
-from respath.comparison.results import Results, imported
 from respath.config.project import Artifact, Project, Run
 from respath.config.request import RunRequest
 from respath.papers.figures import Printed, PrintedCell
 from respath.papers.reported import Reported, load_reported
-from respath.quantities.statistics import mean, standard_error
+from respath.quantities.quantity import Quantity, Subject, is_number
+from respath.quantities.sample import Sample
 from respath.reporting.panels.data import Line, Mark, Role
+from respath.results.reader import Results
 
 #: Missing lines of a panel that the foot of the figure names before it only counts.
 _NAMED = 6
 
-BySeed = dict[int, float]
 Curve = dict[int, tuple[int, float]]
 
 
@@ -73,10 +68,13 @@ class Reader:
 
     # --- what is missing ---------------------------------------------------------------------------------------------
 
-    def miss(self, name: str, reason: str, seed: int, request: RunRequest) -> None:
-        """Remember that the panel at hand lacks a seed of a line."""
-        names = self._absent.setdefault(self.panel, {}).setdefault(reason, {})
-        names.setdefault(name, (set(), len(self.runs(request))))[0].add(seed)
+    def _miss(self, name: str, sample: Sample) -> None:
+        """Remember which seeds of a line the panel at hand lacks."""
+        for seed, reading in sample.by_seed.items():
+            if reading.state != "measured":
+                reason = "diverged" if reading.state == "diverged" else reading.reason
+                names = self._absent.setdefault(self.panel, {}).setdefault(reason, {})
+                names.setdefault(name, (set(), len(sample.by_seed)))[0].add(seed)
 
     def remark(self, text: str) -> None:
         """A sentence for the foot of the figure, once."""
@@ -100,62 +98,28 @@ class Reader:
 
     # --- values ------------------------------------------------------------------------------------------------------
 
-    def values(self, request: RunRequest, metric: str, name: str) -> BySeed:
-        """A metric of every seed that has it."""
-        found = {}
-        for run in self.runs(request):
-            reading = read_run(self.results, run, metric)
-            if reading.state == "measured" and is_number(reading.value) and math.isfinite(reading.value):
-                found[run.seed] = float(reading.value)
-            else:
-                self.miss(
-                    name, "diverged" if reading.state == "diverged" else reading.reason, run.seed, request
-                )
-        return found
+    def sample(self, quantity: Quantity, name: str = "") -> Sample:
+        """A quantity; the seeds that lack it are noted under ``name``, if it is given."""
+        sample = self.results.sample(self.paper, quantity)
+        if name:
+            self._miss(name, sample)
+        return sample
+
+    def values(self, request: RunRequest, metric: str, name: str) -> Sample:
+        """A metric of a run."""
+        return self.sample(Quantity(metric, request), name)
 
     def curves(self, request: RunRequest, name: str) -> dict[int, Curve]:
         """seed -> step -> (tokens, loss) of the finished runs."""
         found = {}
-        for run in self.runs(request):
-            record = self.results.train(run.id)
-            if record is None or record["status"] == "diverged":
-                self.miss(name, "not trained" if record is None else "diverged", run.seed, request)
-                continue
-            if imported(record):
-                self.miss(name, NO_CURVE, run.seed, request)
-                continue
-            curve = record["curve"]
+        for seed, curve in self.values(request, "train.curve", name).values.items():
             columns = zip(curve["step"], curve["tokens"], curve["loss"], strict=True)
-            found[run.seed] = {step: (tokens, loss) for step, tokens, loss in columns}
+            found[seed] = {step: (tokens, loss) for step, tokens, loss in columns}
         return found
 
-    def modules(self, request: RunRequest, module: str, name: str, untrained: bool = False) -> dict[int, Any]:
-        """seed -> scalars, series and arrays of one analysis module."""
-        found = {}
-        for run in self.runs(request):
-            data = self.results.untrained(run.id) if untrained else self.results.analysis(run.id)
-            if data is None:
-                trained = untrained or self.results.train(run.id) is not None
-                self.miss(name, "not analysed" if trained else "not trained", run.seed, request)
-            elif data.get("status") == "diverged":
-                self.miss(name, "diverged", run.seed, request)
-            elif module not in data["modules"]:
-                self.miss(name, f"analysed without {module}", run.seed, request)
-            else:
-                found[run.seed] = data["modules"][module]
-        return found
-
-    def series(self, request: RunRequest, path: str, name: str, untrained: bool = False) -> dict[int, list]:
-        """seed -> one series (or matrix, as a list of rows) of an analysis."""
-        module, _, series = path.partition(".")
-        found = {}
-        for seed, data in self.modules(request, module, name, untrained).items():
-            values = data.get("series", {}).get(series)
-            if values is None:
-                self.miss(name, data.get("reason") or f"has no {series}", seed, request)
-            else:
-                found[seed] = values
-        return found
+    def series(self, subject: Subject, path: str, name: str, untrained: bool = False) -> Sample:
+        """A series, matrix (as a list of rows) or array of an analysis."""
+        return self.sample(Quantity(f"{'untrained' if untrained else 'analysis'}.{path}", subject), name)
 
     # --- printed -----------------------------------------------------------------------------------------------------
 
@@ -191,17 +155,14 @@ def _with_seeds(name: str, seeds: set[int], of: int) -> str:
     return f"{name} seed{'s' * (len(seeds) > 1)} {', '.join(map(str, sorted(seeds)))}"
 
 
-def averaged(
-    x: float | None, by_seed: Mapping[int, float], reference: Mapping[int, float] | None = None
-) -> Mark:
+def averaged(x: float | None, sample: Sample, reference: Sample | None = None) -> Mark:
     """Mean over seeds, and over the seeds that both have, the difference from a reference."""
-    values = list(by_seed.values())
-    paired = [value - reference[seed] for seed, value in by_seed.items() if reference and seed in reference]
+    paired = sample.minus(reference) if reference is not None else None
     return Mark(
         x=x,
-        value=mean(values),
-        stderr=standard_error(values),
-        seeds=len(values),
-        difference=mean(paired) if paired else None,
-        difference_stderr=standard_error(paired),
+        value=sample.value,
+        stderr=sample.stderr,
+        seeds=len(sample.numbers),
+        difference=paired.value if paired else None,
+        difference_stderr=paired.stderr if paired else None,
     )

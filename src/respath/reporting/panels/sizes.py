@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from respath.comparison.curves import parameter_saving, parameters_at_loss
-from respath.comparison.readings import Reading
 from respath.config.request import RunRequest
 from respath.papers.figures import Sizes
-from respath.quantities.statistics import jackknife_interval, mean
+from respath.quantities.curves import parameters_at_loss
+from respath.quantities.derived import NO_FIT
+from respath.quantities.quantity import Quantity
+from respath.quantities.sample import Sample
+from respath.quantities.statistics import jackknife_interval
 from respath.reporting.panels.data import Drawn, Line, Mark
 from respath.reporting.panels.reader import Reader, averaged
 from respath.reporting.panels.savings import Saving, saving_texts, unfit, untold
@@ -32,14 +34,10 @@ def sizes(reader: Reader, letter: str, panel: Sizes) -> Drawn:
             request = reader.request(panel.run, RunRequest(size=size, variant=variant))
             values = reader.values(request, "loss.mean", f"{reader.label(request)} {size}")
             count = _parameters(reader, size, variant)
-            if count is None:
-                reader.remark(
-                    f"No losses against size: {reader.results.accounts_path(reader.paper)} has no parameter counts."
-                )
-            elif values:
+            if count is not None and values.numbers:
                 marks.append(averaged(float(count), values))
             printed = reader.printed(panel.printed, request)
-            own = _parameters(reader, size, variant, "paper")
+            own = _parameters(reader, size, variant, own_scale=False)
             if printed is not None and own is not None:
                 printed_marks.append(Mark(float(own), printed))
         request = reader.request(panel.run, RunRequest(variant=variant))
@@ -62,10 +60,9 @@ def sizes(reader: Reader, letter: str, panel: Sizes) -> Drawn:
     )
 
 
-def _parameters(reader: Reader, size: str, variant: str, scale: str | None = None) -> int | None:
-    own = "paper" if reader.project.scale.id == "paper" else "scale"
-    account = reader.results.account(reader.paper, size, variant, scale or own)
-    return account["parameters"]["total"] if account else None
+def _parameters(reader: Reader, size: str, variant: str, own_scale: bool = True) -> int | None:
+    request = RunRequest(size=size, variant=variant)
+    return reader.sample(Quantity("account.parameters.total", request, own_scale=own_scale)).value
 
 
 def _fit(line: Line) -> list[Line]:
@@ -87,51 +84,28 @@ def parameters_saved(reader: Reader, panel: Sizes, variant: str) -> Saving | Non
     takes four sizes, because a quadratic needs three; without an interval the figure does not tell the saving.
     """
 
-    def readings(sizes: Sequence[str], seeds: Sequence[int]) -> dict[int, Reading]:
-        pairs = [
-            tuple(
-                reader.request(panel.run, RunRequest(size=size, variant=v)) for v in (variant, panel.baseline)
-            )
-            for size in sizes
-        ]
-        return {
-            seed: parameter_saving(reader.project, reader.results, reader.paper, pairs, seed)
-            for seed in seeds
-        }
+    def saved(sizes: Sequence[str]) -> Sample:
+        sides = (reader.request(panel.run, RunRequest(variant=name)) for name in (variant, panel.baseline))
+        along = tuple(RunRequest(size=size) for size in sizes)
+        return reader.sample(Quantity("scaling.parameter_saving", *sides, along=along))
 
     label = reader.label(RunRequest(variant=variant))
-    seeds = sorted(
-        {
-            run.seed
-            for size in panel.sizes
-            for run in reader.runs(reader.request(panel.run, RunRequest(size=size, variant=variant)))
-        }
-    )
-    found = readings(panel.sizes, seeds)
-    values = _measured(found)
-    if not values:
-        reasons = [reading.reason for reading in found.values() if reading.reason.startswith(_NO_FIT)]
-        return Saving(variant, label, None, seeds=0, reason=reasons[0]) if reasons else None
+    sample = saved(panel.sizes)
+    if not sample.numbers:
+        behind = any(reading.reason == NO_FIT for reading in sample.by_seed.values())
+        return Saving(variant, label, None, seeds=0, reason=NO_FIT) if behind else None
     without = []
     if len(panel.sizes) > _FEWEST:
         for left_out in panel.sizes:
-            again = _measured(readings([size for size in panel.sizes if size != left_out], list(values)))
-            without += [mean(list(again.values()))] if len(again) == len(values) else []
-    value = mean(list(values.values()))
+            again = saved([size for size in panel.sizes if size != left_out]).among(sample.numbers)
+            without += [again.value] if len(again.numbers) == len(sample.numbers) else []
+    value = sample.value
     interval = jackknife_interval(value, without) if len(without) == len(panel.sizes) else None
     reason = unfit(reader.project.scale)
     if not reason and interval is None:
         few = len(panel.sizes) <= _FEWEST
         reason = "an interval needs four sizes" if few else "its fit does not hold without each of the sizes"
-    return Saving(variant, label, value, interval, len(values), reason)
-
-
-#: How ``parameter_saving`` begins when runs are there and the fit is not.
-_NO_FIT = "the quadratic"
-
-
-def _measured(readings: dict[int, Reading]) -> dict[int, float]:
-    return {seed: reading.value for seed, reading in readings.items() if reading.state == "measured"}
+    return Saving(variant, label, value, interval, len(sample.numbers), reason)
 
 
 def _equal_loss(line: Line, baseline: Line) -> list[Line]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from respath.papers.figures import Bars, Sweep
+from respath.quantities.sample import Sample
 from respath.reporting.panels.data import Drawn, Line, Mark
-from respath.reporting.panels.reader import BySeed, Reader, averaged
+from respath.reporting.panels.reader import Reader, averaged
 
 
-def _reference(reader: Reader, panel: Sweep | Bars) -> tuple[BySeed, list[Line]]:
+def _reference(reader: Reader, panel: Sweep | Bars) -> tuple[Sample | None, list[Line]]:
     """Values of the panel's reference run, and its horizontal lines: ours, and the printed one."""
     if panel.reference is None:
-        return {}, []
+        return None, []
     request = reader.request(panel.run, panel.reference)
     values = reader.values(request, panel.metric, reader.label(request))
-    lines = [reader.line(request, [averaged(None, values)] if values else [], role="reference")]
+    lines = [reader.line(request, [averaged(None, values)] if values.numbers else [], role="reference")]
     printed = reader.printed(panel.printed, request)
     if printed is not None:
         lines.append(reader.line(request, [Mark(None, printed, note="printed")], role="reference"))
@@ -33,7 +34,7 @@ def sweep(reader: Reader, letter: str, panel: Sweep) -> Drawn:
             # A line of one point is its label; of several, the point is told by its place.
             name = label if len(line.points) == 1 else f"{label} at {point.x:g}"
             values = reader.values(request, panel.metric, name)
-            if values:
+            if values.numbers:
                 marks.append(averaged(point.x, values, reference))
             printed = reader.printed(panel.printed, request)
             if printed is not None:
@@ -50,7 +51,7 @@ def bars(reader: Reader, letter: str, panel: Bars) -> Drawn:
     for place, bar in enumerate(panel.bars):
         request = reader.request(panel.run, bar.run)
         values = reader.values(request, panel.metric, f"{panel.x.label} {bar.label}")
-        marks = [averaged(float(place), values, reference)] if values else []
+        marks = [averaged(float(place), values, reference)] if values.numbers else []
         lines.append(reader.line(request, marks, label=bar.label))
         printed = reader.printed(panel.printed, request)
         if printed is not None:

@@ -6,18 +6,18 @@ import math
 
 import numpy as np
 
-from respath.comparison.curves import (
+from respath.config.request import RunRequest
+from respath.papers.figures import Crossing, Difference, Tokens
+from respath.quantities.curves import (
     NEVER_REACHES,
     CriticalPoint,
     critical_point,
-    data_saving,
     relative_loss,
     smooth,
     smoothing_steps,
 )
-from respath.config.request import RunRequest
-from respath.papers.figures import Crossing, Difference, Tokens
-from respath.quantities.statistics import mean, t_interval
+from respath.quantities.quantity import Quantity
+from respath.quantities.sample import Sample, computed
 from respath.reporting.panels.data import Drawn, Line, Mark
 from respath.reporting.panels.reader import Curve, Reader, averaged
 from respath.reporting.panels.savings import Saving, saving_texts, unfit, untold
@@ -74,7 +74,9 @@ def difference(reader: Reader, letter: str, panel: Difference) -> Drawn:
         common = sorted(set.intersection(*(set(one) for one in at))) if at else []
         seeds = list(by_seed)
         marks = [
-            averaged(float(step), {seed: one[step] for seed, one in zip(seeds, at, strict=True)})
+            averaged(
+                float(step), _at_step(request, {seed: one[step] for seed, one in zip(seeds, at, strict=True)})
+            )
             for step in common
         ]
         id = request.variant if request.context is None else f"{request.variant}-T{request.context}"
@@ -104,7 +106,7 @@ def crossing(reader: Reader, letter: str, panel: Crossing) -> Drawn:
             no_crossing.append(f"{length:,.0f}{some}")
         if points:
             observed = all(point.observed for point in points.values())
-            mark = averaged(length, {seed: point.step for seed, point in points.items()})
+            mark = averaged(length, _at_step(request, {seed: point.step for seed, point in points.items()}))
             marks.append(
                 Mark(mark.x, mark.value, mark.stderr, mark.seeds, note="" if observed else EXTRAPOLATED)
             )
@@ -144,7 +146,7 @@ def tokens(reader: Reader, letter: str, panel: Tokens) -> Drawn:
     for variant in panel.variants:
         request = reader.request(panel.run, RunRequest(variant=variant))
         curves = reader.curves(request, reader.label(request))
-        lines.append(reader.line(request, _readings(curves, _steps_of(reader, request))))
+        lines.append(reader.line(request, _readings(request, curves, _steps_of(reader, request))))
     baseline = reader.request(panel.run, RunRequest(variant=panel.baseline))
     savings = [found for variant in panel.saving if (found := tokens_saved(reader, panel, variant, baseline))]
     for sentence in untold(savings):
@@ -161,20 +163,20 @@ def tokens_saved(reader: Reader, panel: Tokens, variant: str, baseline: RunReque
     """
     request = reader.request(panel.run, RunRequest(variant=variant))
     label = reader.label(request)
-    found = [
-        data_saving(reader.project, reader.results, reader.paper, request, baseline, run.seed)
-        for run in reader.runs(request)
-    ]
-    values = [reading.value for reading in found if reading.state == "measured"]
-    if not values:
-        behind = any(reading.reason == NEVER_REACHES for reading in found)
+    sample = reader.sample(Quantity("scaling.data_saving", request, baseline))
+    if not sample.numbers:
+        behind = any(reading.reason == NEVER_REACHES for reading in sample.by_seed.values())
         return Saving(variant, label, None, seeds=0, reason=NEVER_REACHES) if behind else None
-    interval = t_interval(values) if len(values) > 1 else None
-    reason = unfit(reader.project.scale) or ("" if interval else "one seed has no interval")
-    return Saving(variant, label, mean(values), interval, len(values), reason)
+    reason = unfit(reader.project.scale) or ("" if sample.interval else "one seed has no interval")
+    return Saving(variant, label, sample.value, sample.interval, len(sample.numbers), reason)
 
 
-def _readings(curves: dict[int, Curve], total: int) -> list[Mark]:
+def _at_step(request: RunRequest, values: dict[int, float]) -> Sample:
+    """What was computed from the curves of a run at one place of the training, by seed."""
+    return computed(values, Quantity("train.curve", request))
+
+
+def _readings(request: RunRequest, curves: dict[int, Curve], total: int) -> list[Mark]:
     """Mean over seeds of the smoothed loss at every tenth of the training, against tokens."""
     if not curves:
         return []
@@ -187,7 +189,7 @@ def _readings(curves: dict[int, Curve], total: int) -> list[Mark]:
     marks = []
     for index in dict.fromkeys(_nearest(steps, total * k / READINGS) for k in range(1, READINGS + 1)):
         values = {seed: float(losses[index]) for seed, losses in smoothed.items()}
-        marks.append(averaged(float(tokens[steps[index]][0]), values))
+        marks.append(averaged(float(tokens[steps[index]][0]), _at_step(request, values)))
     return marks
 
 

@@ -1,0 +1,454 @@
+"""Kinds of result: the one place that knows which there are, where their files lie, how they are read, and in which unit.
+
+A metric is ``<kind>.<name>``. A new measurement is one record here, one module that writes the file, and one rule that runs it;
+tables, figures, claims, captions, kept bundles and the inputs of Snakemake's rules follow from the record.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import string
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal, Protocol
+
+from respath.analysis.catalogue import CATALOGUE, unknown_module
+from respath.errors import UserError, did_you_mean
+from respath.files import dig
+from respath.quantities import keeping
+from respath.quantities.quantity import Reading, missing
+
+Document = Mapping[str, Any]
+
+
+class Resolved(Protocol):
+    """A subject at a scale, as its papers resolve it: what computed kinds compute from and readers may ask."""
+
+    #: For messages: ``82M/identity``, a domain, a checkpoint.
+    name: str
+    #: The subject's name in a file of many: ``size/variant``, or a domain.
+    entry: str
+    #: May ``loss.common`` be read: its reason against it, or nothing.
+    no_common: str
+
+    def account(self) -> Document:
+        """Parameters, FLOPs and KV bytes in closed form (``respath account --json``)."""
+
+    def spec(self) -> Document:
+        """The run's spec, with what papers print and specs derive."""
+
+    def launch(self) -> Document:
+        """How the paper's machine runs a step."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Names:
+    """What a paper calls its own, to check metrics against: domains of its text, tasks that it evaluates."""
+
+    domains: Collection[str] = ()
+    tasks: Collection[str] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """One kind of result.
+
+    ``of``: what one document is of. run: a trained run; start: a run as it is before training; checkpoint: weights from
+    elsewhere; model: a shape in the paper's terms; data: the text of a paper's runs.
+    ``path``: where the document lies below results/, from {run}, {paper}, {tokens}, {checkpoint} and {scale}; empty when it is
+    computed (``compute``). ``arrays``: an archive beside it. ``writes``: the ``kind`` that the file calls itself.
+    ``keys``: what a document cannot do without. ``read``: a name's value in a document; by default a path of keys joined by dots. ``unknown``: why no such name can exist;
+    empty when it can. ``unit``: a name's unit, the only one in which it is read.
+    ``is_series``: is a name a curve, a list or an array, and not a number? ``exact``: names that every scale gives as the paper's own shapes do (``*``: all), compared exactly.
+    ``kept``: where it goes in the repository's bundles: each run's own file, the scale's summary, or nowhere.
+    ``keep``, ``restore``: what of a document is kept, and what readers get back.
+    ``lacks``: what is said of a run that is trained and has no such file.
+    """
+
+    name: str
+    title: str
+    of: Literal["run", "start", "checkpoint", "model", "data"]
+    read: Callable[[Any, str, Resolved], Reading] | None = None
+    unknown: Callable[[str, Names], str] = lambda name, names: ""
+    unit: Callable[[str], str] = lambda name: ""
+    path: str = ""
+    arrays: str = ""
+    compute: Callable[[Resolved], Document] | None = None
+    writes: str = ""
+    keys: tuple[str, ...] = ()
+    exact: tuple[str, ...] = ()
+    is_series: Callable[[str], bool] = lambda name: False
+    kept: Literal["run", "summary", ""] = ""
+    keep: Callable[[Document], Document] = dict
+    restore: Callable[[Document], Document] = dict
+    lacks: str = ""
+
+    def value(self, document: Document, name: str, subject: Resolved) -> Reading:
+        """A name's value in a document.
+
+        Raises UserError where what is computed has no such name: then the metric is wrong, not the result.
+        """
+        if self.read is not None:
+            return self.read(document, name, subject)
+        value, unknown = dig(document, name)
+        if unknown and self.of != "model":
+            return missing(f"{self.path.rpartition('/')[2]} has no {name}{unknown}")
+        if unknown:
+            raise UserError(f"metric {f'{self.name}.{name}'!r} of {subject.name}: unknown{unknown}")
+        return Reading(value)
+
+    def is_exact(self, name: str) -> bool:
+        """Does every scale give this name the value of the paper's own shapes?"""
+        return name in self.exact or "*" in self.exact
+
+    def keyed_by(self) -> tuple[str, ...]:
+        """Names of what the path is made from."""
+        return tuple(field for _, field, _, _ in string.Formatter().parse(self.path) if field)
+
+    def file(self, key: Mapping[str, str]) -> str:
+        """The document's path below the results' folder."""
+        return self.path.format(**key)
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+def _quadrature(errors: list[float | None]) -> float | None:
+    """Standard error of an unweighted mean of independent parts; None where one part has none."""
+    if not errors or None in errors:
+        return None
+    return math.sqrt(math.fsum(error * error for error in errors)) / len(errors)
+
+
+#: Of one domain in loss.json; ``loss.<domain>`` alone is its loss.
+_DOMAIN_FIELDS = ("loss", "stderr", "bits_per_byte", "tokens", "bytes", "sequences")
+#: Over all domains; ``common``: the mean at the paper's common length.
+_MEANS = ("mean", "mean_bits_per_byte", "common")
+
+
+def _read_loss(document: Document, name: str, subject: Resolved) -> Reading:
+    """``mean``: unweighted over domains; its error adds those of the domains in quadrature, because they are separate samples."""
+    if name == "common":
+        if subject.no_common:
+            return missing(subject.no_common)
+        # Without a second length its own is the common one.
+        document, name = document.get("common") or document, "mean"
+    domains = document["domains"]
+    if name == "mean_bits_per_byte":
+        return Reading(document[name])
+    if name == "mean":
+        items = {domain: entry["documents"] for domain, entry in domains.items() if "documents" in entry}
+        errors = [domain.get("stderr") for domain in domains.values()]
+        whole = items if items and len(items) == len(domains) else None
+        return Reading(document["mean_loss"], _quadrature(errors), items=whole)
+    domain, _, field = name.partition(".")
+    field = field or "loss"
+    if domain not in domains:
+        return missing(f"loss.json has no domain {domain!r}{did_you_mean(domain, domains)}")
+    entry = domains[domain]
+    if field not in entry:
+        return missing(f"loss.json has no {domain}.{field}{did_you_mean(field, entry)}")
+    if field != "loss":
+        return Reading(entry[field])
+    items = {domain: entry["documents"]} if "documents" in entry else None
+    return Reading(entry["loss"], entry.get("stderr"), items=items)
+
+
+def _unknown_loss(name: str, names: Names) -> str:
+    domain, _, field = name.partition(".")
+    if name in _MEANS or (domain in names.domains and field in ("", *_DOMAIN_FIELDS)):
+        return ""
+    if domain in names.domains:
+        return f"{field!r} is not measured{did_you_mean(field, _DOMAIN_FIELDS)}"
+    return f"{domain!r} is no domain{did_you_mean(domain, (*_MEANS, *names.domains))}"
+
+
+def _unit_of_loss(name: str) -> str:
+    field = name.partition(".")[2] or name
+    counts = {name: name for name in ("tokens", "bytes", "sequences")}
+    return counts.get(field) or ("bits/byte" if field.endswith("bits_per_byte") else "nats/token")
+
+
+#: Metrics that lm-eval's tasks write, each also with ``_stderr``: shares in its files, per cent everywhere here, and others.
+_SHARES = ("acc", "acc_norm", "acc_bytes", "exact_match", "f1")
+_TASK_METRICS = (*_SHARES, "perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte")
+
+
+def _read_lm(document: Document, name: str, subject: Resolved) -> Reading:
+    """``<task>.<metric>``; task ``mean``: unweighted over the tasks that have the metric."""
+    task, _, metric = name.rpartition(".")
+    reading = _lm_mean(document["tasks"], metric) if task == "mean" else _lm(document["tasks"], task, metric)
+    return reading.times(100.0) if _unit_of_lm(name) == "%" else reading
+
+
+def _lm(tasks: Document, task: str, metric: str) -> Reading:
+    if task not in tasks:
+        return missing(f"{task} is not among the evaluated tasks{did_you_mean(task, tasks)}")
+    entry = tasks[task]
+    if entry["status"] != "done":
+        return missing(f"{task}: {entry.get('reason') or entry['status']}")
+    metrics = entry["metrics"]
+    if metric not in metrics:
+        return missing(f"{task} has no metric {metric!r}{did_you_mean(metric, metrics)}")
+    scores = entry.get("scores", {}).get(metric)
+    items = {task: {item: (score, 1) for item, score in scores.items()}} if scores else None
+    return Reading(metrics[metric], metrics.get(f"{metric}_stderr"), items=items)
+
+
+def _lm_mean(tasks: Document, metric: str) -> Reading:
+    """A mean over fewer tasks would be another quantity."""
+    absent = [
+        f"{name}: {entry.get('reason') or entry['status']}"
+        for name, entry in tasks.items()
+        if entry["status"] != "done"
+    ]
+    if absent:
+        return missing("; ".join(absent))
+    found = [_lm(tasks, task, metric) for task, entry in tasks.items() if metric in entry["metrics"]]
+    if not found:
+        return missing(f"no evaluated task has the metric {metric!r}")
+    items = {task: documents for one in found if one.items for task, documents in one.items.items()}
+    return Reading(
+        math.fsum(one.value for one in found) / len(found),
+        _quadrature([one.stderr for one in found]),
+        items=items if len(items) == len(found) else None,
+    )
+
+
+def _unknown_lm(name: str, names: Names) -> str:
+    task, _, metric = name.rpartition(".")
+    if task not in ("mean", *names.tasks):
+        return f"{task!r} is no evaluated task{did_you_mean(task, ('mean', *names.tasks))}"
+    if metric.removesuffix("_stderr") not in _TASK_METRICS:
+        return f"{metric!r} is no metric of lm-eval{did_you_mean(metric, _TASK_METRICS)}"
+    return ""
+
+
+def _unit_of_lm(name: str) -> str:
+    metric = name.rpartition(".")[2].removesuffix("_stderr")
+    return "%" if metric in _SHARES else "bits/byte" if metric == "bits_per_byte" else ""
+
+
+#: Paths into train.json that may be shown, and their units.
+_TRAIN_FIELDS = {
+    "status": "",
+    "steps": "steps",
+    "tokens": "tokens",
+    "curve": "nats/token",
+    "loss.final": "nats/token",
+    "loss.window": "steps",
+    "cost.seconds": "s",
+    "cost.tokens_per_second": "tokens/s",
+    "cost.sessions": "",
+}
+#: Why an imported run has no curve.
+NO_CURVE = "imported, without a training curve"
+
+
+def imported(train: Document) -> Document | None:
+    """Where the weights of a run come from that was not trained here (``respath import``); None for a trained one."""
+    return (train.get("provenance") or {}).get("imported")
+
+
+def _read_train(document: Document, name: str, subject: Resolved) -> Reading:
+    value, unknown = dig(document, name)
+    if unknown:
+        return missing(f"train.json has no {name}{unknown}")
+    if document.get("status") == "diverged" and name.startswith(("loss", "curve")):
+        return Reading(state="diverged", reason=document.get("reason") or "training diverged")
+    if name == "curve" and not value.get("step"):
+        return missing(NO_CURVE if imported(document) else "train.json holds no curve")
+    if value is None and imported(document):
+        return missing("imported, its training is not recorded here")
+    return Reading(value)
+
+
+def _unknown_train(name: str, names: Names) -> str:
+    return (
+        "" if name in _TRAIN_FIELDS else f"{name!r} is not in train.json{did_you_mean(name, _TRAIN_FIELDS)}"
+    )
+
+
+def _read_analysis(document: Document, name: str, subject: Resolved) -> Reading:
+    """``<module>.<scalar>`` or ``<module>.<series>``; arrays lie beside the document (``results.store``)."""
+    module, _, field = name.partition(".")
+    if module not in document["modules"]:
+        return missing(f"analysed without {module}")
+    found = document["modules"][module]
+    value = found.get("scalars", {}).get(field)
+    if value is None:
+        value = found.get("series", {}).get(field)
+    if value is not None:
+        return Reading(value)
+    return missing(f"no {name}: {found.get('reason') or 'not a finite number'}")
+
+
+def _unknown_analysis(name: str, names: Names) -> str:
+    module, _, field = name.partition(".")
+    if problem := unknown_module(module):
+        return problem
+    outputs = CATALOGUE[module]
+    if field in (*outputs.scalars, *outputs.series, *outputs.arrays):
+        return ""
+    known = (*outputs.scalars, *outputs.series, *outputs.arrays, *outputs.ratios)
+    return f"analysis {module} has no scalar or series {field!r}{did_you_mean(field, known)}"
+
+
+def _is_series(name: str) -> bool:
+    module, _, field = name.partition(".")
+    outputs = CATALOGUE.get(module)
+    return outputs is not None and field in (*outputs.series, *outputs.arrays)
+
+
+def is_array(kind: Kind, name: str) -> bool:
+    """Is this an array in the archive beside a document?"""
+    module, _, field = name.partition(".")
+    return bool(kind.arrays) and module in CATALOGUE and field in CATALOGUE[module].arrays
+
+
+def _read_cache(document: Document, name: str, subject: Resolved) -> Reading:
+    entry = next((entry for entry in document["entries"] if entry["id"] == subject.entry), None)
+    if entry is None:
+        return missing(f"the cache of {subject.entry} is not measured")
+    value, unknown = dig(entry, name)
+    if unknown:
+        raise UserError(f"metric {f'cache.{name}'!r} of {subject.name}: unknown{unknown}")
+    return Reading(value)
+
+
+def _unit_of_cache(name: str) -> str:
+    return "bytes" if name.endswith("bytes") else "1" if name == "ratio_to_baseline" else ""
+
+
+_ACCOUNT_UNITS = {"parameters": "parameters", "flops": "FLOP"}
+
+
+def _unit_of_account(name: str) -> str:
+    part, _, field = name.partition(".")
+    return _ACCOUNT_UNITS.get(part) or {"bytes": "bytes", "ratio_to_baseline": "1"}.get(field, "")
+
+
+def _unit_of_spec(name: str) -> str:
+    return "tokens" if name.rpartition(".")[2] in ("tokens", "tokens_per_step", "context") else ""
+
+
+def _read_sample(document: Document, name: str, subject: Resolved) -> Reading:
+    """Of one domain of the training split: ``proportion`` of all tokens, or a count."""
+    train = document["splits"]["train"]
+    if subject.entry not in train:
+        return missing(f"the token store has no domain {subject.entry!r}{did_you_mean(subject.entry, train)}")
+    entry = train[subject.entry]
+    if name != "proportion":
+        return Reading(entry[name]) if name in entry else missing(f"the token store counts no {name}")
+    total = math.fsum(other["tokens"] for other in train.values())
+    return Reading(entry["tokens"] / total) if total else missing("the training split is empty")
+
+
+_SAMPLE_UNITS = {
+    "proportion": "1",
+    "tokens": "tokens",
+    "quota_tokens": "tokens",
+    "documents": "documents",
+    "bytes": "bytes",
+}
+
+
+def _unknown_sample(name: str, names: Names) -> str:
+    return "" if name in _SAMPLE_UNITS else f"{name!r} is not counted{did_you_mean(name, _SAMPLE_UNITS)}"
+
+
+_RECORDS = (
+    Kind(
+        "train", "training of a run", of="run", path="runs/{run}/train.json", writes="train",
+        keys=("status", "loss", "curve"), read=_read_train, unknown=_unknown_train, unit=lambda name: _TRAIN_FIELDS.get(name, ""), is_series=lambda name: name == "curve",
+        kept="run", keep=keeping.thinned_train, restore=keeping.restored_train,
+    ),
+    Kind(
+        "loss", "losses on validation text", of="run", path="evals/{run}/loss.json", writes="loss",
+        keys=("status", "domains", "mean_loss", "mean_bits_per_byte"), read=_read_loss, unknown=_unknown_loss, unit=_unit_of_loss,
+        kept="run", lacks="trained, not evaluated",
+    ),
+    Kind(
+        "lm", "downstream tasks", of="run", path="evals/{run}/lm.json", writes="lm_eval",
+        keys=("status", "tasks"), read=_read_lm, unknown=_unknown_lm, unit=_unit_of_lm,
+        kept="run", lacks="trained, not evaluated",
+    ),
+    Kind(
+        "analysis", "states, attention and gradients of a trained run", of="run", path="analyses/{run}/analysis.json",
+        arrays="analyses/{run}/arrays.npz", writes="analysis", keys=("status", "modules"),
+        read=_read_analysis, unknown=_unknown_analysis, is_series=_is_series, kept="run", keep=keeping.without_arrays, lacks="trained, not analysed",
+    ),
+    Kind(
+        "untrained", "the same of a run as it is before training", of="start", path="analyses/{run}/untrained.json",
+        arrays="analyses/{run}/untrained.npz", writes="analysis", keys=("status", "modules"),
+        read=_read_analysis, unknown=_unknown_analysis, is_series=_is_series, kept="summary", keep=keeping.without_arrays, lacks="not analysed",
+    ),
+    Kind(
+        "checkpoint", "the same of weights from elsewhere", of="checkpoint",
+        path="analyses/checkpoint-{checkpoint}-{scale}/analysis.json", arrays="analyses/checkpoint-{checkpoint}-{scale}/arrays.npz",
+        writes="analysis", keys=("status", "modules"), read=_read_analysis, unknown=_unknown_analysis, is_series=_is_series, lacks="not analysed",
+    ),
+    Kind(
+        "account", "parameters, FLOPs and KV bytes in closed form", of="model", compute=lambda subject: subject.account(),
+        unit=_unit_of_account, exact=("*",),
+    ),
+    Kind(
+        "cache", "the KV cache as measured on the real cache object", of="model", path="kv/{paper}.json", writes="kv",
+        keys=("entries",), read=_read_cache, unit=_unit_of_cache, exact=("*",),
+        kept="summary",
+    ),
+    Kind(
+        "spec", "configuration of a run", of="model", compute=lambda subject: subject.spec(), unit=_unit_of_spec, exact=("*",),
+    ),
+    Kind(
+        "launch", "how the paper's machine runs a step", of="model", compute=lambda subject: subject.launch(), exact=("*",),
+    ),
+    Kind(
+        "sample", "text that a paper's runs are trained on, by domain", of="data", path="tokens/{tokens}/manifest.json", writes="tokens",
+        keys=("splits",), read=_read_sample, unknown=_unknown_sample, unit=lambda name: _SAMPLE_UNITS.get(name, ""),
+        exact=("proportion",), kept="summary", keep=keeping.thinned_manifest,
+    ),
+)  # fmt: skip
+
+#: Every kind by the first part of its metrics.
+KINDS: dict[str, Kind] = {kind.name: kind for kind in _RECORDS}
+
+
+def split(metric: str) -> tuple[Kind, str]:
+    """Kind and name of a metric. Raises UserError with did-you-mean for a kind that does not exist."""
+    kind, _, name = metric.partition(".")
+    if kind not in KINDS or not name:
+        raise UserError(
+            f"{metric!r} is no metric; it starts with {', '.join(f'{kind}.' for kind in KINDS)}{did_you_mean(kind, KINDS)}"
+        )
+    return KINDS[kind], name
+
+
+# --- units ---------------------------------------------------------------------------------------------------------
+
+_COUNTS = {"K": 1e-3, "M": 1e-6, "B": 1e-9}
+#: Unit of a metric -> what it may be shown in, with the factor.
+SHOWN_IN: dict[str, dict[str, float]] = {
+    "1": {"%": 100.0},
+    "tokens": {f"{prefix} tokens": factor for prefix, factor in _COUNTS.items()},
+    "parameters": _COUNTS,
+    "FLOP": {"MFLOP": 1e-6, "GFLOP": 1e-9, "TFLOP": 1e-12, "PFLOP": 1e-15},
+    "bytes": {"KB": 1e-3, "MB": 1e-6, "GB": 1e-9, "KiB": 2.0**-10, "MiB": 2.0**-20, "GiB": 2.0**-30},
+    "s": {"ms": 1e3, "min": 1 / 60, "h": 1 / 3600},
+}
+
+
+def factor(unit: str, shown: str) -> float:
+    """What a value in ``unit`` is multiplied by to be shown in ``shown`` (empty: as it is).
+
+    Raises UserError for units that do not convert.
+    """
+    if shown in ("", unit):
+        return 1.0
+    known = SHOWN_IN.get(unit, {})
+    if shown not in known:
+        has = f"comes in {unit}" if unit else "has no unit"
+        options = ", ".join((*filter(None, [unit]), *known))
+        remedy = f"; take {options}, or leave the unit out" if options else "; leave the unit out"
+        raise UserError(f"{shown!r} does not fit a metric that {has}{remedy}")
+    return known[shown]

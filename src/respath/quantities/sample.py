@@ -1,0 +1,151 @@
+"""A sample: the readings of one quantity over seeds, their mean, error, interval and p-value, and differences of samples."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from respath.quantities.quantity import Quantity, Reading, State, is_number
+from respath.quantities.statistics import Interval, mean, standard_error, t_interval, tail_probabilities
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """Readings of one quantity by seed; what has no seeds (parameters, proportions of text) has the one key None.
+
+    ``runs``: ids of the runs behind it, left side first. ``exact``: computed from the paper's own shapes, or a proportion that
+    every scale reproduces. ``sides``: of a difference, the sample that it is taken from and the one that is subtracted.
+    """
+
+    quantity: Quantity
+    by_seed: dict[int | None, Reading]
+    unit: str = ""
+    exact: bool = False
+    runs: tuple[str, ...] = ()
+    sides: tuple[Sample, Sample] | None = None
+
+    # --- what was measured -----------------------------------------------------------------------------------------
+
+    @property
+    def measured(self) -> dict[int | None, Reading]:
+        """The readings that have a value."""
+        return {seed: reading for seed, reading in self.by_seed.items() if reading.state == "measured"}
+
+    @property
+    def values(self) -> dict[int | None, Any]:
+        """Values by seed, of whatever type."""
+        return {seed: reading.value for seed, reading in self.measured.items()}
+
+    @property
+    def numbers(self) -> dict[int | None, float]:
+        """Finite numbers by seed."""
+        return {s: v for s, v in self.values.items() if is_number(v) and math.isfinite(v)}
+
+    @property
+    def value(self) -> Any:
+        """The mean over seeds of numbers; of anything else the first value; None where there is none."""
+        if set(self.by_seed) == {None} or not self.numbers:
+            return next(
+                iter(self.values.values()), None
+            )  # integers stay integers: bytes and parameters are exact
+        return mean(list(self.numbers.values()))
+
+    @property
+    def stderr(self) -> float | None:
+        """Standard error of the mean over seeds; None for fewer than two."""
+        return standard_error(list(self.numbers.values()))
+
+    @property
+    def item_stderr(self) -> float | None:
+        """Standard error over evaluated items, mean over seeds: seeds share the items, so more seeds do not shrink it."""
+        errors = [reading.stderr for reading in self.measured.values() if reading.stderr is not None]
+        return mean(errors) if errors else None
+
+    @property
+    def interval(self) -> Interval | None:
+        """t interval of the mean over seeds; None for fewer than two."""
+        return t_interval(list(self.numbers.values())) if len(self.numbers) > 1 else None
+
+    @property
+    def p_value(self) -> float | None:
+        """Two-sided p-value of the t test that the mean over seeds is 0; None for fewer than two seeds."""
+        interval = self.interval
+        return None if interval is None else min(1.0, 2 * min(tail_probabilities(interval, 0.0)))
+
+    # --- what was not ----------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """``diverged`` where any seed did (a mean over survivors would flatter), else whether there is a value."""
+        if any(reading.state == "diverged" for reading in self.by_seed.values()):
+            return "diverged"
+        return "measured" if self.measured else "not run"
+
+    @property
+    def reason(self) -> str:
+        """What is missing or diverged, seed by seed, and why; of what is complete, nothing."""
+        notes = []
+        for state, word in (("diverged", "diverged"), ("not run", "missing")):
+            group = {seed: r for seed, r in self.by_seed.items() if r.state == state}
+            reason = "; ".join(dict.fromkeys(reading.reason for reading in group.values()))
+            if group and len(group) == len(self.by_seed):
+                notes.append(reason)
+            elif group:
+                seeds = f"seed{'s' * (len(group) > 1)} {', '.join(map(str, group))}"
+                notes.append(f"{seeds} {word}: {reason}")
+        return "; ".join(notes)
+
+    # --- arithmetic ------------------------------------------------------------------------------------------------
+
+    def minus(self, other: Sample) -> Sample:
+        """The difference seed by seed, over the seeds that both have; what has no seeds pairs with every one."""
+        pairs = dict(_paired(self.by_seed, other.by_seed))
+        return Sample(
+            self.quantity,
+            {seed: left.minus(right) for seed, (left, right) in pairs.items()},
+            self.unit,
+            self.exact and other.exact,
+            (*self.runs, *other.runs),
+            (self, other),
+        )
+
+    def each(self, function: Callable[[Any], Any]) -> Sample:
+        """A function of every value: one point of a curve, one cell of a matrix."""
+        readings = {seed: Reading(function(value)) for seed, value in self.values.items()}
+        return dataclasses.replace(self, by_seed=readings, sides=None)
+
+    def among(self, seeds: Collection[int | None]) -> Sample:
+        """The readings of some seeds."""
+        return dataclasses.replace(
+            self, by_seed={s: r for s, r in self.by_seed.items() if s in seeds}, sides=None
+        )
+
+    def mean_array(self) -> Any:
+        """Cell by cell the mean over seeds of arrays of one shape, in double precision."""
+        import numpy as np
+
+        return np.mean(
+            np.stack([np.asarray(value, dtype=np.float64) for value in self.values.values()]), axis=0
+        )
+
+    def times(self, factor: float, unit: str) -> Sample:
+        """In another unit."""
+        readings = {seed: reading.times(factor) for seed, reading in self.by_seed.items()}
+        sides = self.sides and tuple(side.times(factor, unit) for side in self.sides)
+        return dataclasses.replace(self, by_seed=readings, unit=unit, sides=sides)
+
+
+def computed(values: Mapping[int, Any], of: Quantity) -> Sample:
+    """Values by seed that were computed from readings of a quantity (a smoothed curve at one step), as a sample."""
+    return Sample(of, {seed: Reading(value) for seed, value in values.items()})
+
+
+def _paired(
+    left: Mapping[int | None, Reading], right: Mapping[int | None, Reading]
+) -> Iterator[tuple[int | None, tuple[Reading, Reading]]]:
+    for seed in left if set(left) != {None} else right:
+        one, two = left.get(seed, left.get(None)), right.get(seed, right.get(None))
+        if one is not None and two is not None:
+            yield seed, (one, two)
