@@ -196,7 +196,7 @@ def test_an_unknown_module_is_named_with_the_nearest_known_one(trained, tmp_path
 
 def test_missing_weights_are_one_line_with_the_remedy(trained, tmp_path, capsys):
     line = refused(capsys, options(trained, tmp_path / "x.json", "pca", checkpoints=tmp_path))
-    assert line.count("\n") == 0 and "are missing" in line and "train run a-run again" in line
+    assert line.count("\n") == 0 and "are missing" in line and "the run goes on from" in line
     assert not (tmp_path / "x.json").exists()
 
 
