@@ -186,7 +186,9 @@ def test_training_and_evaluation_refuse_a_shard_that_is_not_the_manifests(copy):
         ids = np.fromfile(shard, dtype="<u2")
         ids[3] ^= 1
         ids.tofile(shard)
-        with pytest.raises(UserError, match=rf"{shard.name}: its SHA-256 differs from .*; delete .*\.json and .*run the same"):
+        with pytest.raises(
+            UserError, match=rf"{shard.name}: its SHA-256 differs from .*; delete .*\.json and .*run the same"
+        ):
             read(copy)
         with pytest.raises(UserError, match="SHA-256 differs"):
             verify(copy)
