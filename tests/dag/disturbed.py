@@ -277,13 +277,8 @@ class Trial:
         if "--unlock" in said and "LockException" in said:
             self.unlocked()
             return
-        for line in said.splitlines():
-            if match := re.search(r"(\S+?):[^;]*; .*?\bdelete (.+?) and run the same command", line.strip()):
-                where = Path(re.sub(r":\d+$", "", match[1].removeprefix("error:").strip()))
-                for name in re.split(r",? and |, ", match[2]):
-                    path = where if name == "it" else Path(name)
-                    path = path if (self.path / path).exists() else where.parent / path
-                    self.delete(path)
+        for path in named_for_deletion(self.path, said):
+            self.delete(path)
 
     def delete(self, name: Path) -> None:
         path = self.path / name
@@ -309,6 +304,19 @@ class Trial:
         for line, times in trained.items():
             run = line.split()[0]
             assert times <= 1 + self.retrained[run], f"{run} was trained {times} times on the same tokens"
+
+
+def named_for_deletion(folder: Path, said: str) -> list[Path]:
+    """Paths, below a project, that messages ask to delete."""
+    named = []
+    for line in said.splitlines():
+        text = line.strip().removeprefix("error: ")
+        if match := re.match(r"(\S+?)(?::\d+)?: .*?\bdelete (.+?) and run the same command", text):
+            where = Path(match[1])
+            for name in re.split(r",? and |, ", match[2]):
+                path = where if name == "it" else Path(name)
+                named.append(path if (folder / path).exists() else where.parent / path)
+    return named
 
 
 def contents(folder: Path) -> dict[str, str]:
