@@ -4,6 +4,7 @@ import csv
 import io
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 
@@ -12,12 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 
+from respath.config.project import Project
 from respath.reporting.drawing import DASHES, draw, looks, style
-from respath.reporting.figure import main, render, scale_line
+from respath.reporting.figure import contents, main, render, scale_line
+from respath.reporting.looks import fitted, width_of
+from respath.reporting.panels.drawing import draw as draw_panels
 from respath.reporting.series import human_tokens, series_of, short_count, spread
 from respath.results.reader import Results
-from tests.golden.toy import ROOT, run_id, toy, toy_project
+from tests.golden.synthetic_results import write_results
+from tests.golden.toy import ROOT, run_id, toy, toy_loss, toy_project
 
 
 def series(project, results, name="fig1"):
@@ -132,6 +138,55 @@ def test_no_label_is_cut_and_none_covers_another(tmp_path):
     assert len(boxes) == 3
     assert all(box.x1 <= figure.bbox.x1 and box.y0 >= 0 for box in boxes)
     assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[i + 1 :])
+
+
+LONG = {
+    "Base": "A_baseline_whose_name_has_no_blank_and_is_longer_than_any_legend_and_any_figure_" * 2,
+    "Mix": r"Mixes every layer with the first one, $V'_n = \\lambda_1 V_1 + V_n$, with a coefficient learned in each of them "
+    "and started at one half",
+}
+
+
+@pytest.mark.parametrize(("name", "draw_it"), [("fig1", draw), ("fig2", draw_panels)])
+def test_labels_of_any_length_stay_inside_the_figure(tmp_path, name, draw_it):
+    shutil.copytree(ROOT, tmp_path / "project")
+    variants = tmp_path / "project/papers/toy/variants.yaml"
+    text = variants.read_text()
+    for short, long in LONG.items():
+        assert f'label: "{short}"' in text
+        text = text.replace(f'label: "{short}"', f'label: "{long}"')
+    variants.write_text(text)
+    project = Project(tmp_path / "project", {"papers": ["toy"], "scale": "paper"})
+    write_results(project, tmp_path / "results", loss_of=toy_loss)
+    results = Results(project, tmp_path / "results")
+    artifact = project.artifact(f"toy_{name}")
+    with style():
+        figure = draw_it(contents(project, results, artifact), artifact.definition, scale_line(project))
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        FigureCanvasAgg(figure).draw()
+        # Ticks beyond an axis' ends have labels too, which nothing draws.
+        ticks = {
+            id(text)
+            for axes in figure.axes
+            for axis in (axes.xaxis, axes.yaxis)
+            for text in axis.findobj(Text)
+        }
+        texts = [text for text in figure.findobj(Text) if id(text) not in ticks]
+        texts += [axis.label for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
+        boxes = [text.get_window_extent(renderer) for text in texts if text.get_text()]
+    assert len(boxes) > 5
+    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)
+    assert all(box.y0 >= 0 and box.y1 <= figure.bbox.y1 for box in boxes)
+
+
+def test_a_text_is_broken_into_lines_that_fit_and_loses_nothing():
+    with style():
+        for text in LONG.values():
+            lines = fitted(text, 1.0, 8).split("\n")
+            formulas = [line for line in lines if "$" in line]
+            assert all(width_of(line, 8) <= 1.0 for line in lines if line not in formulas)
+            assert "".join(lines).replace(" ", "") == text.replace(" ", "") and len(formulas) < 2
+        assert fitted("as  it is", 5.0, 8) == "as  it is"
 
 
 def test_the_scale_stands_above_the_panels():

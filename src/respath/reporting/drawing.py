@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
-from matplotlib.textpath import TextPath
 from matplotlib.ticker import FuncFormatter
 
 from respath.papers.figures import Curves
@@ -17,9 +15,11 @@ from respath.reporting.looks import (
     WIDTH,
     dash_indices,
     drawn,
+    fitted,
     head_and_foot,
     legible,
     style,
+    width_of,
     wrapped,
 )
 from respath.reporting.series import Series, human_tokens, spread
@@ -30,6 +30,8 @@ _SKIP_LOSS, _SKIP_DIFFERENCE = 0.4, 0.15
 _MARKERS = 6
 #: Points of font size per inch of axes height that one label needs.
 _LABEL_POINTS = 10.5
+#: Points of the labels' font, and inches of the longest.
+_LABEL_SIZE, _WIDEST_LABEL = 8, 1.9
 
 __all__ = ["DASHES", "draw", "looks", "style"]
 
@@ -58,16 +60,18 @@ def draw(series: Series, definition: Curves, note: str) -> Figure:
 def _axes(series: Series, widths: list[float], label_share: float) -> tuple[Figure, list[Axes]]:
     """Panels of relative widths; room at the right for leaders (``label_share`` of the figure) and the longest label."""
     figure = Figure(figsize=(WIDTH, 3.1))
-    longest = max(
-        TextPath((0, 0), drawn(label), size=8, prop=FontProperties()).get_extents().x1
-        for label in series.labels.values()
-    )
-    right = 1 - label_share - (longest / 72 + 0.12) / WIDTH
+    longest = max(width_of(label, _LABEL_SIZE) for label in _end_labels(series).values())
+    right = 1 - label_share - (longest + 0.12) / WIDTH
     foot = 0.165 + 0.035 * len(wrapped(" ".join(series.notes)).splitlines()) * bool(series.notes)
     grid = figure.add_gridspec(
         1, len(widths), width_ratios=widths, left=0.08, right=right, top=0.84, bottom=foot, wspace=0.3
     )
     return figure, [figure.add_subplot(grid[0, index]) for index in range(len(widths))]
+
+
+def _end_labels(series: Series) -> dict[str, str]:
+    """The names beside the lines' ends, long ones on several lines."""
+    return {variant: fitted(label, _WIDEST_LABEL, _LABEL_SIZE) for variant, label in series.labels.items()}
 
 
 def _lines(axes: Axes, series: Series, panel: str, *, bands: bool) -> dict[str, tuple[float, float]]:
@@ -100,7 +104,9 @@ def _label_lines(axes: Axes, series: Series, ends: dict[str, tuple[float, float]
     names = list(ends)
     # In axes fractions: labels stay beside the axes even when a line ends outside the shown range.
     wanted = [min(1.0, max(0.0, (ends[name][1] - low) / (high - low))) for name in names]
-    placed = spread(wanted, _LABEL_POINTS / height, 0.0, 1.0)
+    labels = _end_labels(series)
+    most = max(labels[name].count("\n") + 1 for name in names)
+    placed = spread(wanted, most * _LABEL_POINTS / height, 0.0, 1.0)
     look = looks(series)
     for name, y_end, y_label in zip(names, wanted, placed, strict=True):
         axes.add_line(
@@ -123,8 +129,8 @@ def _label_lines(axes: Axes, series: Series, ends: dict[str, tuple[float, float]
             clip_on=False,
         )
         axes.add_line(sample)
-        look_of_text = {"fontsize": 8, "va": "center", "ha": "left", "color": "#222222"}
-        axes.text(1.18, y_label, drawn(series.labels[name]), transform=axes.transAxes, **look_of_text)
+        look_of_text = {"fontsize": _LABEL_SIZE, "va": "center", "ha": "left", "color": "#222222"}
+        axes.text(1.18, y_label, drawn(labels[name]), transform=axes.transAxes, **look_of_text)
 
 
 def _token_axis(axes: Axes, points: list) -> None:
@@ -179,8 +185,9 @@ def _curves(series: Series, definition: Curves) -> Figure:
         _robust_limits(axes, series, panel, _SKIP_LOSS if panel == "loss" else _SKIP_DIFFERENCE)
         _token_axis(axes, points)
         if panel == "difference":
-            title = f"Difference from {series.labels[definition.baseline]} (nats/token)"
-            axes.set_title(drawn(title))
+            named = f"Difference from {series.labels[definition.baseline]} (nats/token)"
+            if width_of(named, 9) < axes.get_position().width * WIDTH + 1:
+                axes.set_title(drawn(named))
             _label_lines(axes, series, ends)
     if suffix:
         left.set_xlabel(f"{left.get_xlabel()}{suffix}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import colorsys
 import contextlib
 import re
@@ -12,7 +13,8 @@ from pathlib import Path
 import matplotlib.style
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.font_manager import findfont, get_font
+from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.textpath import TextPath
 
 from respath.letters import check_formula, scripts, split_formulas
 
@@ -101,6 +103,8 @@ def drawn(text: str) -> str:
 
 def _of_stix(char: str) -> str:
     """A character as the first font of the style has it: whole, as a letter and its marks, or its code point."""
+    if char.isspace():
+        return char
     font = get_font(findfont("STIXGeneral"))
     for form in (char, unicodedata.normalize("NFD", char)):
         if all(font.get_char_index(ord(part)) for part in form):
@@ -108,10 +112,44 @@ def _of_stix(char: str) -> str:
     return f"<U+{ord(char):04X}>"
 
 
+def _words(text: str) -> list[str]:
+    """What no line break may part: formulas stay whole."""
+    return re.findall(r"(?:\$[^$]*\$|\S)+" if text.count("$") % 2 == 0 else r"\S+", text)
+
+
+def width_of(text: str, size: float) -> float:
+    """Inches that the longest line of a text takes at a font size in points."""
+    lines = (drawn(line) or " " for line in text.split("\n"))
+    return (
+        max(TextPath((0, 0), line, size=size, prop=FontProperties()).get_extents().x1 for line in lines) / 72
+    )
+
+
+def fitted(text: str, inches: float, size: float) -> str:
+    """Text in lines of at most so many inches at a font size; a word that is longer is broken."""
+    if width_of(text, size) <= inches:
+        return text
+    lines, line = [], ""
+    for word in _words(text):
+        if width_of(joined := f"{line} {word}".strip(), size) <= inches:
+            line = joined
+            continue
+        if line:
+            lines.append(line)
+        while width_of(word, size) > inches and len(word) > 1 and "$" not in word:
+            # The first length that is too wide, less one.
+            lengths = range(2, len(word))
+            end = 1 + bisect.bisect_left(lengths, True, key=lambda n: width_of(word[:n], size) > inches)
+            lines.append(word[:end])
+            word = word[end:]
+        line = word
+    return "\n".join([*lines, line])
+
+
 def wrapped(text: str, width: int = _FOOT_LETTERS) -> str:
     """Text in lines of at most so many letters; a formula is not broken."""
     lines, line = [], ""
-    for word in re.findall(r"(?:\$[^$]*\$|\S)+" if text.count("$") % 2 == 0 else r"\S+", text):
+    for word in _words(text):
         if line and len(line) + len(word) + 1 > width:
             lines.append(line)
             line = word

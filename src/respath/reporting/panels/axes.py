@@ -17,7 +17,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from respath.quantities.rounding import fixed
-from respath.reporting.looks import DASHES, MARKERS, dash_indices, drawn, legible
+from respath.reporting.looks import DASHES, MARKERS, dash_indices, drawn, fitted, legible
 from respath.reporting.panels.data import Drawn, Mark, Shown
 from respath.reporting.panels.training import EXTRAPOLATED
 from respath.reporting.series import human_tokens, short_count
@@ -40,6 +40,8 @@ REFERENCE = "reference"
 #: Sequential, and monotone in grey too.
 COLOURS = "cividis"
 _QUIET = "#777777"
+#: Inches of a bar's name in one line.
+_LONGEST_TICK = 1.3
 
 
 # --- looks -----------------------------------------------------------------------------------------------------------
@@ -282,7 +284,7 @@ def bars(axes: Axes, panel: Drawn, look: Looks) -> None:
         axes.axhline(base, **_REFERENCE, zorder=2)
     count = len(panel.places)
     axes.set_xlim(-0.6, count - 0.4)
-    axes.set_xticks(range(count), [drawn(label) for label, _ in panel.places])
+    axes.set_xticks(range(count), [drawn(fitted(label, _LONGEST_TICK, 7.5)) for label, _ in panel.places])
     axes.xaxis.grid(False)
     longest = max(len(re.sub(r"[$_{}\\]", "", label)) for label, _ in panel.places)
     if longest * count > 42:
@@ -505,9 +507,9 @@ def settle_texts(figure: Figure, places: Mapping[str, Axes], shown: Shown) -> No
     for panel in panels:
         look = {"fontsize": 6.5, "color": "#333333", "zorder": 4}
         axes = places[panel.letter]
-        texts[panel.letter] = axes.text(
-            0.5, 0.5, drawn("\n".join(panel.texts)), transform=axes.transAxes, **look
-        )
+        width = 0.9 * axes.get_window_extent().width / figure.dpi
+        lines = "\n".join(fitted(line, width, look["fontsize"]) for line in panel.texts)
+        texts[panel.letter] = axes.text(0.5, 0.5, drawn(lines), transform=axes.transAxes, **look)
         texts[panel.letter].set_in_layout(False)
     ink = _ink(figure, list(texts.values()))
     crowded = [panel for panel in panels if not _settled(places[panel.letter], texts[panel.letter], ink)]

@@ -8,12 +8,10 @@ import string
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
-from matplotlib.textpath import TextPath
 
 from respath.papers.figures import Panels
-from respath.reporting.looks import WIDTH, drawn, head_and_foot, wrapped
+from respath.reporting.looks import WIDTH, drawn, fitted, head_and_foot, width_of, wrapped
 from respath.reporting.panels import axes as kinds
 from respath.reporting.panels.data import Drawn, Shown
 
@@ -34,7 +32,7 @@ def draw(shown: Shown, definition: Panels, note: str) -> Figure:
     foot = " ".join(shown.notes)
     looks = {panel.letter: kinds.looks(panel) for panel in shown.panels}
     entries = {p.letter: [] if p.is_empty else kinds.entries(p, looks[p.letter]) for p in shown.panels}
-    shared = _shared(entries)
+    shared = _that_fit(_shared(entries), WIDTH - 0.2)
     legend_rows = _rows_of(shared, WIDTH - 0.2)[0] if shared else 0
     head_height = _HEAD + legend_rows * _LEGEND_LINE + (0.04 if legend_rows else 0)
     foot_height = _FOOT_LINE * len(wrapped(foot).splitlines()) + 0.06 if foot else 0.03
@@ -52,11 +50,12 @@ def draw(shown: Shown, definition: Panels, note: str) -> Figure:
     for panel in shown.panels:
         axes = places[panel.letter]
         titled = "" if len(shown.panels) == 1 else f"{panel.letter.lower()}  "
-        own = [] if shared else entries[panel.letter]
-        width = WIDTH * _share(mosaic, widths, panel.letter) - _LABELS
+        whole = WIDTH * _share(mosaic, widths, panel.letter)
+        width = whole - _LABELS
+        own = [] if shared else _that_fit(entries[panel.letter], width)
         rows_here, columns = _rows_of(own, width)
         title = axes.set_title(
-            drawn(f"{titled}{panel.definition.title}"),
+            drawn(fitted(f"{titled}{panel.definition.title}", whole - 0.3, 9)),
             pad=4 + (rows_here * _LEGEND_LINE * 72 + 2 if own else 0),
         )
         title.set_fontsize(9 if len(rows) < 3 else 8)
@@ -138,17 +137,17 @@ def _described(sample: Line2D) -> tuple:
     return (sample.get_color(), str(sample.get_linestyle()), sample.get_marker())
 
 
-def _width(text: str) -> float:
-    return (
-        TextPath((0, 0), drawn(text) or " ", size=_LEGEND_SIZE, prop=FontProperties()).get_extents().x1 / 72
-    )
+def _that_fit(entries: list[Entry], width: float) -> list[Entry]:
+    """Entries whose names take several lines where one would not fit into ``width`` inches."""
+    return [(sample, fitted(text, width - _SAMPLE - _GAP, _LEGEND_SIZE)) for sample, text in entries]
 
 
 def _rows_of(entries: list[Entry], width: float) -> tuple[int, int]:
-    """Rows and columns of a legend that fits into ``width`` inches; matplotlib fills columns from the top."""
+    """Lines and columns of a legend that fits into ``width`` inches; matplotlib fills columns from the top."""
     if not entries:
         return 0, 0
-    widths = [_SAMPLE + _width(text) for _, text in entries]
+    widths = [_SAMPLE + width_of(text, _LEGEND_SIZE) for _, text in entries]
+    lines = [text.count("\n") + 1 for _, text in entries]
     for rows in range(1, len(entries)):
         columns = math.ceil(len(entries) / rows)
         short, longer = divmod(len(entries), columns)
@@ -156,8 +155,10 @@ def _rows_of(entries: list[Entry], width: float) -> tuple[int, int]:
         ends = list(itertools.accumulate(counts))
         taken = [max(widths[end - count : end]) for count, end in zip(counts, ends, strict=True)]
         if sum(taken) + _GAP * columns <= width:
-            return rows, columns
-    return len(entries), 1
+            starts = [end - count for count, end in zip(counts, ends, strict=True)]
+            names = [lines[start:end] for start, end in zip(starts, ends, strict=True)]
+            return sum(max(row) for row in itertools.zip_longest(*names, fillvalue=0)), columns
+    return sum(lines), 1
 
 
 _LEGEND = {
