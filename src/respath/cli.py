@@ -431,7 +431,7 @@ def export(
             )
         from respath.evaluation.weights import load_trained
 
-        model, spec = load_trained(record, project.root / project.config.checkpoints / name)
+        model, spec = load_trained(record, project.root / project.config.checkpoints / name, accept_code=True)
         weights = "trained"
     context = spec.recipe.context
     tokenizer = project.root / "results" / "tokenizers" / tokenizer_id(spec.data) / "tokenizer.json"

@@ -39,11 +39,16 @@ class TreeCopy:
         subprocess.run(["git", "apply", path], cwd=self.path, env=environment, check=True)
         return [line.split("\t")[2] for line in touched.stdout.splitlines()]
 
-    def python(self, script: str) -> str:
-        """What a script prints that imports the copy's sources; its errors fail the test."""
-        environment = {**os.environ, "PYTHONPATH": str(self.path / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(
-            [sys.executable, "-c", script], cwd=self.path, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def python(self, script: str, given: str = "") -> str:
+        """What a script prints that imports the copy's sources; ``given`` is its standard input."""
+        return run_python(self.path, script, given)
+
+
+def run_python(root: Path, script: str, given: str = "") -> str:
+    """What a script prints that imports the sources below ``root``; its errors fail the test."""
+    environment = {**os.environ, "PYTHONPATH": str(root / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=root, env=environment, input=given, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -12,8 +12,8 @@ from respath.comparison.__main__ import main
 from respath.comparison.diff import compare, markdown
 from respath.config.project import Project
 from respath.files import read_json, write_json
+from respath.fingerprint import training_code
 from respath.results.reader import Results
-from respath.training.provenance import sources_hash
 from tests.golden.toy import ROOT, run_id, toy, toy_project
 
 
@@ -102,10 +102,12 @@ def test_runs_that_saw_different_manifests_are_warned_about(tmp_path):
 
 def test_runs_of_different_sources_or_with_uncommitted_changes_are_warned_about(tmp_path):
     project, _ = toy(tmp_path)
-    provenance = {"commit": "c" * 40, "dirty": True, "sources_sha256": "a" * 64}
+    code = dict.fromkeys(("model", "training", "shared"), "a" * 64)
+    provenance = {"commit": "c" * 40, "dirty": True, "code": code}
     change_record(tmp_path, run_id(project, "S", "mix"), provenance=provenance)
     text = " ".join(warnings(project, tmp_path))
-    assert "2 different versions of the training sources" in text
+    assert "its runs were trained by 2 different states of the code" in text
+    assert "earlier code" in text and "aaaaaaaa" in text
     assert "1 of 3 runs were trained with uncommitted changes" in text
 
 
@@ -115,11 +117,12 @@ def test_weights_that_changed_after_the_evaluation_are_warned_about(tmp_path):
     assert any("evaluated weights are not those" in line for line in warnings(project, tmp_path))
 
 
-def test_runs_of_older_sources_than_todays_are_listed(tmp_path):
+def test_runs_of_older_code_than_todays_are_listed(tmp_path):
     project, results = toy(tmp_path)
     stale = compare(project, results)["papers"]["toy"]["stale_runs"]
     assert run_id(project, "S", "mix") in stale
-    today = {"commit": None, "dirty": None, "sources_sha256": sources_hash()}
+    spec = project.all_runs()[run_id(project, "S", "mix")].spec
+    today = {"commit": None, "dirty": None, "code": training_code(spec, "torch")}
     change_record(tmp_path, run_id(project, "S", "mix"), provenance=today)
     stale = compare(project, Results(project, tmp_path))["papers"]["toy"]["stale_runs"]
     assert run_id(project, "S", "mix") not in stale

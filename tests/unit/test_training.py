@@ -17,11 +17,12 @@ from respath.config.runtime import Runtime
 from respath.data.loader import Loader
 from respath.errors import RETRY, UserError
 from respath.files import sha256_file
+from respath.fingerprint import training_code
 from respath.model import build_model, parameter_roles
 from respath.model.loss import next_token_loss
 from respath.spec.recipe import Recipe, learning_rate
 from respath.spec.run import run_hash
-from respath.training import loop
+from respath.training import loop, steps
 from respath.training.history import CURVE_POINTS, History
 from respath.training.lease import LEASE_HELD, Lease
 from respath.training.objective import GradientStep, LossScale, make_objective
@@ -409,7 +410,7 @@ def test_what_the_last_update_broke_is_divergence(tokens, tmp_path, lr, reason):
 def test_a_run_diverges_when_it_is_not_finite_or_three_times_as_bad_as_guessing(
     loss, norm, mean, full, reason
 ):
-    found = loop.divergence(loss, norm, mean, full, vocab_size=512)
+    found = steps.divergence(loss, norm, mean, full, vocab_size=512)
     assert found is None if reason is None else found.startswith(reason)
 
 
@@ -434,13 +435,16 @@ def test_train_json_holds_the_contract_and_no_absolute_path(tokens, tmp_path):
     assert {
         "commit",
         "dirty",
-        "sources_sha256",
+        "code",
         "versions",
         "platform",
         "processor",
         "threads",
         "device",
     } <= set(origin)
+    code = training_code(run.spec, "torch")
+    assert origin["code"] == code
+    assert [(session["engine"], session["code"]) for session in origin["sessions"]] == [("torch", code)]
     assert origin["precision"] == "fp32" and origin["compile"]["used"] is False
     text = run.out.read_text()
     for absolute in (str(tmp_path), str(manifest.parent), str(ROOT), str(Path.home())):

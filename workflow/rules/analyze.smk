@@ -22,13 +22,15 @@ rule analyze:
         runtime=240,
         tokens=lambda w: manifest_of(w.run),
         checkpoints=CHECKPOINTS,
+        accept_code=ACCEPT_CODE,
     params:
         sequences=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).analysis_sequences,
         modules=lambda w: modules_of(w.run),
     shell:
         "python -m respath.analysis --train {input.train:q} --tokens {resources.tokens:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --sequences {params.sequences}"
-        " --modules {params.modules} --out {output.analysis:q} --arrays {output.arrays:q} > {log:q} 2>&1"
+        " --modules {params.modules} {resources.accept_code} --out {output.analysis:q}"
+        " --arrays {output.arrays:q} > {log:q} 2>&1"
 
 
 rule analyze_untrained:

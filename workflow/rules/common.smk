@@ -105,6 +105,7 @@ DOMAINS = sorted({domain for sample in SAMPLES.values() for domain in sample.dom
 CHECKPOINTS = PROJECT.config.checkpoints
 RUNTIME = canonical_json(PROJECT.config.runtime.model_dump())
 CONFIG = canonical_json(PROJECT.config.model_dump(mode="json"))
+ACCEPT_CODE = "--accept-code" if PROJECT.config.runtime.accept_code else "--no-accept-code"
 THREADS = PROJECT.config.runtime.threads or 1
 PROCESSES = PROJECT.config.runtime.processes
 #: Runs that are looked at as they are before training, with the analyses that are wanted of them.

@@ -42,12 +42,14 @@ rule evaluate_loss:
         runtime=240,
         tokens=lambda w: manifest_of(w.run),
         checkpoints=CHECKPOINTS,
+        accept_code=ACCEPT_CODE,
     params:
         sequences=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).loss_sequences,
         common=lambda w: common_length(w.run),
     shell:
         "python -m respath.evaluation.loss --train {input.train:q} --tokens {resources.tokens:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --sequences {params.sequences} {params.common}"
+        " {resources.accept_code}"
         " --out {output:q} > {log:q} 2>&1"
 
 
@@ -96,10 +98,11 @@ rule evaluate_lm:
         questions=lambda w: items_of(w.run),
         tokenizer=lambda w: tokenizer_of(w.run),
         checkpoints=CHECKPOINTS,
+        accept_code=ACCEPT_CODE,
     params:
         # Another name than "limit", whose results are of the first items of each file.
         sample=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).limit or "none",
     shell:
         "python -m respath.evaluation.lm --train {input.train:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --tokenizer {resources.tokenizer:q}"
-        " --items {resources.questions:q} --limit {params.sample} --out {output:q} > {log:q} 2>&1"
+        " --items {resources.questions:q} --limit {params.sample} {resources.accept_code} --out {output:q} > {log:q} 2>&1"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from respath.analysis.catalogue import CATALOGUE
 from respath.errors import UserError, guard
+from respath.evaluation.weights import add_accept_code
 from respath.startup import slow_imports
 
 _EPILOG = f"""\
@@ -48,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--arrays", type=Path, help="NumPy archive of the arrays (default: --out with the ending .npz)"
     )
+    add_accept_code(made)
     made.add_argument("--debug", action="store_true", help="show tracebacks")
     return made
 
@@ -100,7 +102,14 @@ def main(arguments: list[str] | None = None) -> int:
         )
     else:
         content, found = analyse_trained(
-            given.train, given.tokens, given.checkpoints, given.sequences, modules, given.context, device
+            given.train,
+            given.tokens,
+            given.checkpoints,
+            given.sequences,
+            modules,
+            given.context,
+            device,
+            given.accept_code,
         )
     write(given.out, given.arrays or given.out.with_suffix(".npz"), content, found)
     for name, entry in content["modules"].items():

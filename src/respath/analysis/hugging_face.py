@@ -24,6 +24,7 @@ from respath.analysis.trace import Trace
 from respath.data.manifest import load_manifest
 from respath.errors import UserError
 from respath.files import content_hash, read_json, sha256_file
+from respath.fingerprint import fingerprint
 
 #: Modules that need nothing but states and probabilities.
 MODULES = ("similarity", "importance")
@@ -203,6 +204,7 @@ def analyse_folder(
     more = {
         "weights_sha256": weights[0] if len(weights) == 1 else content_hash(weights, 64),
         "manifest_sha256": sha256_file(manifest),
+        "code": {"measure": fingerprint(("respath.analysis.hugging_face",))},
     }
     return document(
         f"{folder.resolve().name}-{content_hash(read_json(folder / 'config.json'))}", found, inputs, **more

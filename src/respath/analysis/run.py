@@ -11,7 +11,11 @@ from respath.analysis.inputs import Inputs
 from respath.analysis.stage import analyse_model, document, scores_finite
 from respath.evaluation.weights import load_trained, read_train, refuse_other_manifest
 from respath.files import sha256_file
+from respath.fingerprint import measured_by, measuring_code
 from respath.spec.run import RunSpec
+
+#: Where the code of analyses begins, for their fingerprint.
+STAGE = "respath.analysis.stage"
 
 Result = tuple[dict[str, Any], dict[str, Findings]]
 
@@ -24,6 +28,7 @@ def analyse_trained(
     modules: Collection[str],
     context: int | None = None,
     device: str = "cpu",
+    accept_code: bool = False,
 ) -> Result:
     """Content of analysis.json and the findings behind it. ``sequences``: at most so many per domain; ``context``: their
     length, as in training unless told.
@@ -37,9 +42,13 @@ def analyse_trained(
         more = {"reason": reason, "weights_sha256": None, "manifest_sha256": manifest_sha256}
         return document(record["run"], {}, None, **more), {}
     refuse_other_manifest(record, train_json, checkpoints, manifest, manifest_sha256, "analyse")
-    model, spec = load_trained(train_json, checkpoints, device)
+    model, spec = load_trained(train_json, checkpoints, device, accept_code=accept_code)
     inputs = Inputs.read(manifest, context or spec.recipe.context, sequences)
-    more = {"weights_sha256": record["weights"]["sha256"], "manifest_sha256": manifest_sha256}
+    more = {
+        "weights_sha256": record["weights"]["sha256"],
+        "manifest_sha256": manifest_sha256,
+        "code": measured_by(record, spec.model, STAGE),
+    }
     if not scores_finite(model, inputs, device):
         reason = "the model's scores of the sequences are not finite"
         return document(record["run"], {}, None, **more, reason=reason), {}
@@ -64,5 +73,10 @@ def analyse_untrained(
     model = build_model(spec.model, seed=spec.seed, device=device, dtype=torch.float32).eval()
     inputs = Inputs.read(manifest, context or spec.recipe.context, sequences)
     found = analyse_model(model, inputs, modules, device)
-    more = {"untrained": True, "weights_sha256": None, "manifest_sha256": sha256_file(manifest)}
+    more = {
+        "untrained": True,
+        "weights_sha256": None,
+        "manifest_sha256": sha256_file(manifest),
+        "code": measuring_code(spec.model, STAGE),
+    }
     return document(run, found, inputs, **more), found

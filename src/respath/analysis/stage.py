@@ -22,11 +22,9 @@ from respath.analysis.trace import Trace, trace
 from respath.errors import UserError
 from respath.files import atomic_open, write_json
 from respath.model.transformer import Transformer
-from respath.training.provenance import sources_hash, versions
+from respath.training.provenance import versions
 
 SCHEMA = 1
-#: Source files, below the package, whose text can change what analyses find.
-SOURCES = ("analysis/**/*.py", "model/**/*.py", "evaluation/weights.py", "data/loader.py")
 #: Tokens of one forward pass, by device: all states of all layers are held at once.
 TOKENS = {"cpu": 1 << 12, "other": 1 << 14}
 #: Modules that look at states of forward passes; those of ``POSITIONAL`` also on packed rows.
@@ -109,7 +107,7 @@ def document(run: str, found: dict[str, Findings], inputs: Inputs | None, **more
         "reason": None,
         "input": inputs.describe() if inputs else None,
         "modules": {name: findings.as_dict() for name, findings in found.items()},
-        "provenance": {"sources_sha256": sources_hash(SOURCES), "versions": versions()},
+        "provenance": {"versions": versions()},
         **more,
     }
 

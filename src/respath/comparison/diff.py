@@ -18,10 +18,11 @@ from respath.comparison.cells import (
 )
 from respath.comparison.claims import CONTRADICTED, VERDICTS, judge_claim, signed
 from respath.comparison.claims import NOT_RUN as CLAIM_NOT_RUN
+from respath.comparison.code import stale_runs
 from respath.comparison.costs import duration, estimates
 from respath.comparison.noise import noise
 from respath.comparison.notes import scale_notes
-from respath.comparison.provenance import provenance_of_artifact, stale_runs
+from respath.comparison.provenance import provenance_of_artifact
 from respath.config.project import Artifact, Project
 from respath.quantities.rounding import rounded
 from respath.results.reader import Results
@@ -61,7 +62,7 @@ def compare(project: Project, results: Results, targets: Iterable[str] | None = 
             "noise": noise(project, grids),
             "not_run": [dataclasses.asdict(one) for one in estimates(project, results, runs.values())],
             "kv_deviations": kv_deviations(results, paper),
-            "stale_runs": stale,
+            "stale_runs": list(stale),
             "runs": {"wanted": len(runs), "ended": sum(results.finished(run) for run in runs.values())},
         }
     document = {
@@ -318,7 +319,9 @@ def _paper_warnings(paper: dict[str, Any]) -> list[str]:
     stale = paper["stale_runs"]
     if stale:
         shown = ", ".join(stale[:5]) + (", ..." if len(stale) > 5 else "")
-        warnings.append(f"{len(stale)} runs were trained by other training sources than today's: {shown}")
+        warnings.append(
+            f"{len(stale)} runs were trained by other or earlier code than today's (`respath stale`): {shown}"
+        )
     for kind in ("tables", "figures"):
         for artifact in paper[kind].values():
             warnings += [f"{artifact['target']}: {line}" for line in artifact["provenance"]["warnings"]]

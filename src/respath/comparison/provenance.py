@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+from respath.comparison.code import code_warnings
 from respath.config.project import Artifact, Project, Run
 from respath.quantities.kinds import imported
 from respath.results.reader import Results
@@ -48,15 +49,6 @@ def run_commit(record: dict[str, Any]) -> str | None:
     """Commit that a run recorded, twelve digits, with ``+`` when its sources had uncommitted changes."""
     commit = record.get("provenance", {}).get("commit")
     return f"{commit[:12]}{'+' if record['provenance'].get('dirty') else ''}" if commit else None
-
-
-def sources_today() -> str | None:
-    """Hash of today's training sources, to tell runs of older code; None when the trainer is not installed."""
-    try:
-        from respath.training.provenance import sources_hash
-    except ImportError:
-        return None
-    return sources_hash()
 
 
 def provenance_of_artifact(project: Project, results: Results, artifact: Artifact) -> Provenance:
@@ -113,7 +105,7 @@ def items_of(results: Results, runs: Iterable[Run]) -> dict[str, tuple[str, ...]
 
 
 def _warnings(results: Results, runs: list[Run], records: dict[str, dict[str, Any]]) -> list[str]:
-    """What a reader must know before trusting the table. Nothing here depends on today's sources (see ``stale_runs``)."""
+    """What a reader must know before trusting the table. Nothing here depends on today's sources (see ``respath.comparison.code.stale_runs``)."""
     warnings = []
     brought = [run for run, record in records.items() if imported(record)]
     if brought:
@@ -129,15 +121,7 @@ def _warnings(results: Results, runs: list[Run], records: dict[str, dict[str, An
         warnings.append(
             f"its runs saw {len(manifests)} different token manifests: {', '.join(m[:12] or 'none' for m in manifests)}"
         )
-    sources = _ordered(
-        str(record.get("provenance", {}).get("sources_sha256"))[:12]
-        for run, record in records.items()
-        if run not in brought
-    )
-    if len(sources) > 1:
-        warnings.append(
-            f"its runs were trained by {len(sources)} different versions of the training sources: {', '.join(sources)}"
-        )
+    warnings += code_warnings(results, runs, records)
     dirty = [run for run, record in records.items() if record.get("provenance", {}).get("dirty")]
     if dirty:
         warnings.append(f"{len(dirty)} of {len(records)} runs were trained with uncommitted changes")
@@ -152,15 +136,3 @@ def _warnings(results: Results, runs: list[Run], records: dict[str, dict[str, An
         if trained and evaluated and trained != evaluated:
             warnings.append(f"{run.id}: evaluated on another token manifest than it was trained on")
     return warnings
-
-
-def stale_runs(results: Results, runs: Iterable[Run]) -> list[str]:
-    """Ids of ended runs whose recorded training sources differ from today's."""
-    today = sources_today()
-    stale = []
-    for run in runs:
-        record = results.train(run.id)
-        recorded = (record or {}).get("provenance", {}).get("sources_sha256")
-        if today and recorded and recorded != today:
-            stale.append(run.id)
-    return stale

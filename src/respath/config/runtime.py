@@ -45,6 +45,8 @@ class Runtime(Document):
     """Machines of one training job; more than one needs Slurm (docs/cluster.md)."""
     gpu_lease: bool = False
     """Each job takes free GPUs of this machine for itself (profiles/workstation); batch systems do that themselves."""
+    accept_code: bool = False
+    """Go on with a training, or measure weights, although other code computed them so far; what was accepted stays on record."""
     log_every: int | None = Field(None, ge=1)
     """Steps between lines of the log; null: about fifty lines per run."""
 

@@ -22,11 +22,15 @@ from typing import Any
 from respath.data.paths import inside
 from respath.errors import UserError, guard
 from respath.evaluation.suites import definitions_folder, lm_eval_version
-from respath.evaluation.weights import NotFinite, chosen_device, load_trained, read_train
+from respath.evaluation.weights import NotFinite, add_accept_code, chosen_device, load_trained, read_train
 from respath.files import read_json, sha256_file, write_json, write_text
+from respath.fingerprint import measured_by
+from respath.spec.model import ModelSpec
 from respath.startup import slow_imports
 
 SCHEMA = 1
+#: Where the code of this result begins, for its fingerprint.
+ENTRY = "respath.evaluation.harness"
 
 
 def read_items(path: Path) -> dict[str, Any]:
@@ -167,7 +171,13 @@ def evaluate_tasks(
 
 
 def evaluate_run(
-    train_json: Path, checkpoints: Path, tokenizer: Path, items: Path, limit: int | None, device: str = "cpu"
+    train_json: Path,
+    checkpoints: Path,
+    tokenizer: Path,
+    items: Path,
+    limit: int | None,
+    device: str = "cpu",
+    accept_code: bool = False,
 ) -> dict[str, Any]:
     """Content of lm.json for one run."""
     record = read_train(train_json)
@@ -182,13 +192,15 @@ def evaluate_run(
     }
     if record["status"] == "diverged":
         return {**content, **_diverged(record.get("reason"), known)}
+    model_spec = ModelSpec.model_validate_json(json.dumps(record["spec"]["model"]))
+    content["code"] = measured_by(record, model_spec, ENTRY)
     counts: dict[str, int] = {}
     made = []
 
     def make_lm():
         from respath.evaluation.harness import RespathLM
 
-        model, spec = load_trained(train_json, checkpoints, device)
+        model, spec = load_trained(train_json, checkpoints, device, accept_code=accept_code)
         encode, decode, eos_id = text_codec(tokenizer)
         made.append(RespathLM(model, encode, decode, eos_id, spec.recipe.context, device))
         return made[0]
@@ -255,12 +267,15 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     parser.add_argument("--out", type=Path, required=True)
+    add_accept_code(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     given = parser.parse_args(arguments)
     with slow_imports():
         import respath.model  # noqa: F401 (and torch with it)
     device = chosen_device(given.device)
-    content = evaluate_run(given.train, given.checkpoints, given.tokenizer, given.items, given.limit, device)
+    content = evaluate_run(
+        given.train, given.checkpoints, given.tokenizer, given.items, given.limit, device, given.accept_code
+    )
     write_json(given.out, content)
     for name, entry in content["tasks"].items():
         shown = ", ".join(f"{key} {value:.4g}" for key, value in entry.get("metrics", {}).items())

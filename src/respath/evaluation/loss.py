@@ -20,12 +20,14 @@ import numpy as np
 from respath.errors import UserError, guard
 from respath.evaluation.weights import (
     NotFinite,
+    add_accept_code,
     chosen_device,
     load_trained,
     read_train,
     refuse_other_manifest,
 )
 from respath.files import sha256_file, write_json
+from respath.fingerprint import measured_by
 from respath.startup import slow_imports
 
 if TYPE_CHECKING:
@@ -93,6 +95,7 @@ def evaluate(
     context: int | None = None,
     device: str = "cpu",
     common_context: int | None = None,
+    accept_code: bool = False,
 ) -> dict[str, Any]:
     """Content of loss.json. ``sequences``: rows per domain at most. ``context``: tokens per row, by default as in training.
     ``common_context``: a second length, scored into ``common``.
@@ -112,8 +115,9 @@ def evaluate(
     if record["status"] == "diverged":
         return {**content, **_diverged(record.get("reason")), "weights_sha256": None}
     refuse_other_manifest(record, train_json, checkpoints, manifest, manifest_sha256, "evaluate")
-    model, _ = load_trained(train_json, checkpoints, device)
+    model, spec = load_trained(train_json, checkpoints, device, accept_code=accept_code)
     content["weights_sha256"] = record["weights"]["sha256"]
+    content["code"] = measured_by(record, spec.model, "respath.evaluation.loss")
     common = {}
     try:
         if common_context is not None:
@@ -169,6 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--common-context", type=int, help="a second, shorter length to score at")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     parser.add_argument("--out", type=Path, required=True)
+    add_accept_code(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     given = parser.parse_args(arguments)
     lengths = [length for length in (given.context, given.common_context) if length is not None]
@@ -184,6 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
         given.context,
         chosen_device(given.device),
         given.common_context,
+        given.accept_code,
     )
     write_json(given.out, content)
     for domain, entry in content["domains"].items():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from respath.documents import check
 from respath.errors import UserError
 from respath.files import read_json, sha256_file
+from respath.fingerprint import EARLIER, IMPORTED, model_code, trained_as
 from respath.gpu_lease import lease_gpus
 from respath.spec.run import RunSpec
 
@@ -66,13 +69,41 @@ def verified_weights(train_json: str | Path, checkpoints: str | Path) -> Path:
     return path
 
 
+def refuse_other_code(record: dict[str, Any], spec: RunSpec, train_json: str | Path, accept: bool) -> None:
+    """Raises UserError when today's code computes another model than the one that was trained; says so where that is accepted.
+
+    Of weights from before fingerprints, or from elsewhere, nothing is known: they are measured, and the result says it.
+    """
+    trained, today = trained_as(record), model_code(spec.model)
+    if trained in (EARLIER, IMPORTED, today):
+        return
+    line = f"{train_json}: its weights were trained as model code {trained[:8]}, today's is {today[:8]}"
+    if not accept:
+        raise UserError(
+            f"{line}; put that code back, or set `runtime: {{accept_code: true}}` (command line: --accept-code) to measure them "
+            "with today's, which stays on record, or see `respath stale`"
+        )
+    print(f"warning: {line}; measured all the same, as accepted", file=sys.stderr)
+
+
+def add_accept_code(parser: argparse.ArgumentParser) -> None:
+    """The option ``--accept-code``."""
+    parser.add_argument(
+        "--accept-code",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="measure weights that were trained as a model of other code than today's; the result says so",
+    )
+
+
 def load_trained(
-    train_json: str | Path, checkpoints: str | Path, device="cpu"
+    train_json: str | Path, checkpoints: str | Path, device="cpu", *, accept_code: bool = False
 ) -> tuple[Transformer, RunSpec]:
     """Model with its final weights (float32, evaluation mode) on ``device``, and the run's spec.
 
     Safetensors only: nothing in a weight file is ever executed. Raises UserError when the run diverged, when weights are
-    missing, or when they are not the recorded ones or do not fit the spec.
+    missing, or when they are not the recorded ones or do not fit the spec; and, unless ``accept_code``, when they were trained as a
+    model of other code than today's.
     """
     import safetensors.torch
     import torch
@@ -84,6 +115,7 @@ def load_trained(
         raise UserError(f"{train_json}: run {record.get('run')} diverged, so it has no final weights")
     path = verified_weights(train_json, checkpoints)
     spec = check(RunSpec, record["spec"], train_json, prefix=("spec",))
+    refuse_other_code(record, spec, train_json, accept_code)
     model = build_model(spec.model, seed=spec.seed, device=device, dtype=torch.float32)
     try:
         safetensors.torch.load_model(model, path, strict=True, device=str(device))

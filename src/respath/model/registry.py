@@ -7,7 +7,7 @@ import importlib
 
 from torch import nn
 
-from respath.spec.parts import Part
+from respath.spec.parts import Part, module_name
 
 
 @functools.cache
@@ -17,7 +17,7 @@ def module_of(document: type[Part]) -> type[nn.Module]:
     It lives in the file of the same name: ``respath/model/values/mix.py`` computes ``respath/spec/values/mix.py``. Imported when
     it is asked for, so that a model runs nothing of other variants. Raises LookupError where there is no such class.
     """
-    file = document.__module__.replace("respath.spec.", "respath.model.", 1)
+    file = module_name(document)
     try:
         module = importlib.import_module(file)
     except ModuleNotFoundError as error:

@@ -22,6 +22,8 @@ _PROVENANCE = (
         "commit",
         "dirty",
         "sources_sha256",
+        "code",
+        "accepted",
         "versions",
         "platform",
         "processor",

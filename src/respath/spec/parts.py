@@ -166,3 +166,8 @@ def documents_in(package: str, folders: Iterable[str], base: type[PartClass]) ->
 def kind_of(document: type[Part]) -> str:
     """A document's name in YAML."""
     return get_args(document.model_fields["kind"].annotation)[0]
+
+
+def module_name(document: type[Part]) -> str:
+    """Name of the module that computes what a document describes: the file of the same name in ``respath.model``."""
+    return document.__module__.replace("respath.spec.", "respath.model.", 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -79,6 +79,10 @@ class AdamWSpec(Document):
     """AdamW for all parameters."""
 
     kind: Literal["adamw"]
+
+    module: ClassVar[str] = "respath.training.adamw"
+    """What computes it."""
+
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.95, ge=0, lt=1)
     eps: float = Field(1e-8, gt=0)
@@ -119,6 +123,10 @@ class MuonAdamWSpec(Document):
     """Muon for the matrices of the layers, AdamW with ``groups`` for all else."""
 
     kind: Literal["muon_adamw"]
+
+    module: ClassVar[str] = "respath.training.muon"
+    """What computes it."""
+
     muon: Muon
     groups: dict[str, ParameterGroup] = Field(min_length=1)
     """head, embedding, tables, coefficients, own_coefficients (of a layer's own value in a sum), smear."""

@@ -56,6 +56,7 @@ in --checkpoints:
   processes               1; on each machine, one per GPU
   nodes                   1; machines, as tasks of a Slurm job
   gpu_lease               a job takes free GPUs for itself, on a machine without batch system
+  accept_code             go on from a checkpoint that other code computed (also --accept-code); it stays on record
   log_every               steps between lines
 
 --validation keys (what is measured on the way; no weight changes by it, nor the run's id):
@@ -100,6 +101,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--run", metavar="ID", help="the run's name in results (default: the name of DIR)")
     made.add_argument("--runtime", metavar="JSON|@FILE", help="resources, see below")
     made.add_argument("--validation", metavar="JSON|@FILE", help="what is measured on the way, see below")
+    made.add_argument(
+        "--accept-code", action="store_true", help="go on from a checkpoint that other code computed"
+    )
     made.add_argument("--debug", action="store_true", help="show tracebacks")
     return made
 
@@ -118,6 +122,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _main(arguments: list[str] | None) -> int:
     given = parser().parse_args(arguments)
     runtime = read_runtime(given.runtime)
+    if given.accept_code:
+        runtime = runtime.model_copy(update={"accept_code": True})
     validation = read_validation(given.validation)
     spec = read_spec(given.spec)
     refuse_engine(runtime, spec.recipe)

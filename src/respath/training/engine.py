@@ -26,6 +26,7 @@ from respath.spec.recipe import Recipe
 from respath.training.objective import GradientStep, LossScale
 from respath.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from respath.training.planning import Plan
+from respath.training.steps import Steps
 from respath.training.world import World
 
 
@@ -77,3 +78,8 @@ class TorchEngine:
 
     def close(self) -> None:
         """Nothing to give back."""
+
+
+def build(steps: Steps, world: World, plan: Plan) -> TorchEngine:
+    """The engine of a run's steps."""
+    return TorchEngine(steps.objective, steps.optimizer, steps.spec.recipe, world, plan)

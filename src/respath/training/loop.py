@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
+import importlib
 import math
 import shutil
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from respath.config.runtime import Runtime, Validation
-from respath.data.loader import Loader
 from respath.errors import UserError, explain_os_error
 from respath.files import sha256_file
-from respath.model import build_model, parameter_roles
+from respath.fingerprint import ENGINES, describe, training_code
 from respath.spec.document import identity
 from respath.spec.run import RunSpec, run_hash
 from respath.training.checkpoint import CheckpointStore, Snapshot, not_finite, save_tensors_atomically
-from respath.training.engine import TorchEngine
 from respath.training.folders import ELSEWHERE, kept_weights
 from respath.training.history import History
 from respath.training.lease import Lease, LeaseHeld
-from respath.training.objective import (
-    check_precision,
-    make_objective,
-    parameter_dtype,
-    rows_per_rank,
-)
-from respath.training.optimizer import make_optimizer, set_schedule
 from respath.training.planning import StoredPlan, device_name, make_plan, plan_from
 from respath.training.progress import Reporter
 from respath.training.provenance import processor, provenance
@@ -42,16 +33,10 @@ from respath.training.results import (
     relative_path,
     write_result,
 )
+from respath.training.steps import Steps, divergence
 from respath.training.stopping import Stopped, StopRequest
 from respath.training.validation import Validator
 from respath.training.world import World, open_world
-
-if TYPE_CHECKING:
-    from respath.training.zero import ZeroEngine
-
-#: A window's mean loss above this many times ln(vocabulary) is an explosion. Guessing uniformly costs once that, and
-#: a run on its way to recovery from a spike does not stay three times as bad as not having trained for a window.
-EXPLOSION = 3.0
 
 
 @dataclass(frozen=True)
@@ -68,26 +53,6 @@ class Job:
     validation: Validation
 
 
-def dropout_seed(seed: int, step: int, rank: int) -> int:
-    """Seed of PyTorch's generator for one step on one rank."""
-    digest = hashlib.sha256(f"{seed}|dropout|{step}|{rank}".encode()).digest()
-    return int.from_bytes(digest[:8], "little", signed=True)
-
-
-def divergence(
-    loss: float, grad_norm: float, window_mean: float, full_window: bool, vocab_size: int
-) -> str | None:
-    """Why a run counts as diverged after a step, or None."""
-    if not math.isfinite(loss):
-        return f"the loss is {loss}"
-    if not math.isfinite(grad_norm):
-        return f"the gradient norm is {grad_norm}"
-    limit = EXPLOSION * math.log(vocab_size)
-    if full_window and window_mean > limit:
-        return f"the mean loss of the last window, {window_mean:.2f}, is above {limit:.2f} ({EXPLOSION:g} ln vocabulary)"
-    return None
-
-
 class Training:
     """A run in memory: model, optimizer, engine, history and position."""
 
@@ -95,30 +60,19 @@ class Training:
         self.job, self.world, self.stop, self.reporter = job, world, stop, reporter
         spec = job.spec
         self.recipe = spec.recipe
-        check_precision(self.recipe.precision, world.device)
-        self.rows = rows_per_rank(self.recipe, world)
-        self.loader = Loader(
-            job.manifest,
-            context=self.recipe.context,
-            batch_sequences=self.recipe.batch_sequences,
-            seed=spec.seed,
-            weights=spec.data.weights,
-        )
-        self.model = build_model(spec.model, seed=spec.seed, dtype=parameter_dtype(self.recipe.precision))
-        self.model.to(world.device)
-        self.model.checkpoint_activations = job.runtime.checkpoint_activations
-        roles = parameter_roles(self.model)
-        self.parameters = dict(self.model.named_parameters())
-        self.optimizer = make_optimizer(self.parameters, roles, self.recipe)
-        self.objective = make_objective(self.model, self.recipe.precision)
+        self.steps = Steps(spec, job.manifest, world)
+        self.steps.model.checkpoint_activations = job.runtime.checkpoint_activations
         path = job.checkpoints / "history.jsonl" if world.leads else None
         self.history = History(path, self.recipe.steps, self.recipe.tokens_per_step, reporter.say)
         self.store = CheckpointStore(
             job.checkpoints, run_hash(spec), job.manifest_sha256, job.runtime.keep, reporter.say
         )
         self.validator = Validator(job.validation, job.manifest, self.recipe, world)
-        self.engine: TorchEngine | ZeroEngine | None = None
+        self.engine: Any = None
         self.step = 0
+        self.code = training_code(spec, job.runtime.engine)
+        #: What other code computed the steps before this session, where the user accepted that.
+        self.accepted = ""
         self.sessions: list[dict[str, Any]] = []
         self.session_start = 0
         self.begun = time.monotonic()
@@ -149,11 +103,12 @@ class Training:
             self.history.restore([])
             return None
         with torch.no_grad():
-            for name, parameter in self.parameters.items():
+            for name, parameter in self.steps.parameters.items():
                 parameter.copy_(snapshot.model[name])
         self.history.restore([tuple(row) for row in snapshot.history["rows"].tolist()])
         self.step = self.session_start = snapshot.step
         self.sessions = snapshot.state["sessions"]
+        self.refuse_other_code()
         state = snapshot.state.get("validation", {})
         self.validator.restore(
             snapshot.history.get("validation"), state.get("rows_sha256"), self.reporter.say
@@ -163,6 +118,23 @@ class Training:
         )
         return snapshot
 
+    def refuse_other_code(self) -> None:
+        """Raises UserError where the steps so far were computed by other code, unless the user accepts that."""
+        before = self.sessions[-1]
+        recorded = before.get("code")
+        today = training_code(self.job.spec, before.get("engine", self.job.runtime.engine))
+        if (other := describe(recorded, today)) is None:
+            return
+        if not self.job.runtime.accept_code:
+            raise UserError(
+                f"{self.job.checkpoints}: steps 1 to {self.step} were computed by {other}; put that code back, or set `runtime: "
+                "{accept_code: true}` (trainer: --accept-code) to go on with today's, which stays on record"
+            )
+        self.accepted = other
+        self.reporter.say(
+            f"warning: steps 1 to {self.step} were computed by {other}; going on with today's code, as accepted"
+        )
+
     def plan(self, state: dict[str, Any]) -> None:
         """Settle micro-batch and compilation; warn when a resumed run is not on the machine that it was on."""
         stored = StoredPlan(self.job.checkpoints)
@@ -170,10 +142,10 @@ class Training:
         self.plan_used = make_plan(
             self.job.spec,
             self.job.runtime,
-            self.objective,
+            self.steps.objective,
             self.world,
-            self.rows,
-            lambda: self.batch(0),
+            self.steps.rows,
+            lambda: self.steps.batch(0),
             earlier,
             self.reporter.say,
         )
@@ -204,18 +176,13 @@ class Training:
 
     def make_engine(self) -> None:
         """The runtime's engine, on the parameters as they are now."""
-        parts = (self.objective, self.optimizer, self.recipe, self.world, self.plan_used)
-        if self.job.runtime.engine == "torch":
-            self.engine = TorchEngine(*parts)
-            return
-        # The package takes seconds to import.
-        from respath.training.zero import ZeroEngine
-
-        self.engine = ZeroEngine(*parts, self.rows, self.parameters)
+        # Imported when it is wanted: the package behind one of them takes seconds.
+        module = importlib.import_module(ENGINES[self.job.runtime.engine])
+        self.engine = module.build(self.steps, self.world, self.plan_used)
 
     def check_space(self) -> None:
         """Say early when the disk cannot hold what this run will write."""
-        weights = sum(p.numel() * p.element_size() for p in self.parameters.values())
+        weights = sum(p.numel() * p.element_size() for p in self.steps.parameters.values())
         folder = self.job.checkpoints
         there = sum(
             file.stat().st_size for step in self.store.steps() for file in self.store.path(step).glob("*")
@@ -235,11 +202,6 @@ class Training:
 
     # --- stepping ---
 
-    def batch(self, step: int) -> torch.Tensor:
-        """This rank's rows of a step: (rows, context) int64 on the device."""
-        ids = self.loader.batch(step, self.world.rank, self.world.size)
-        return torch.as_tensor(ids, dtype=torch.int64).to(self.world.device, non_blocking=True)
-
     def snapshot(self, optimizer: dict[str, torch.Tensor]) -> Snapshot:
         """The state after ``self.step`` steps; ``optimizer``: the engine's tensors."""
         rows = torch.tensor(self.history.rows, dtype=torch.float64).reshape(-1, 3)
@@ -253,7 +215,7 @@ class Training:
             **self.engine.state(),
         }
         history = {"rows": rows, "validation": self.validator.tensor()}
-        return Snapshot(self.step, self.parameters, optimizer, history, state)
+        return Snapshot(self.step, self.steps.parameters, optimizer, history, state)
 
     def session(self) -> dict[str, Any]:
         """What this process did so far."""
@@ -265,6 +227,9 @@ class Training:
             "torch": self.environment["torch"],
             "threads": self.environment["threads"],
             "processes": self.world.size,
+            "engine": self.job.runtime.engine,
+            "code": self.code,
+            **({"accepted": self.accepted} if self.accepted else {}),
         }
 
     def save(self) -> bool:
@@ -282,12 +247,7 @@ class Training:
 
     def advance(self) -> str | None:
         """One optimizer step. Returns why the run has diverged, or None."""
-        lr = set_schedule(self.optimizer, self.recipe, self.step)
-        if self.job.spec.model.dropout:
-            # Masks follow from seed, step and rank alone: a resumed run draws what an uninterrupted one draws.
-            torch.manual_seed(dropout_seed(self.job.spec.seed, self.step, self.world.rank))
-        local_loss, grad_norm = self.engine.step(self.batch(self.step))
-        loss = self.world.sum([local_loss])[0] / self.world.size
+        loss, lr, grad_norm = self.steps.take(self.step, self.engine)
         self.history.append(loss, lr, grad_norm)
         full = len(self.history.rows) >= self.history.window
         # With fp16 a gradient beyond its range is the scale's business: the step is left out and the scale lowered.
@@ -303,12 +263,14 @@ class Training:
         """What is measured on the way: losses on validation rows, and weights that stay for others to measure."""
         begun = time.monotonic()
         if self.validator.due(self.step):
-            loss = self.validator.score(self.step, self.objective, self.model, self.plan_used.micro_batch)
+            loss = self.validator.score(
+                self.step, self.steps.objective, self.steps.model, self.plan_used.micro_batch
+            )
             self.reporter.record(f"validation loss at step {self.step}: {loss:.4f}")
         if self.step in self.job.validation.keep_weights_at and self.world.leads:
             path = kept_weights(self.job.checkpoints, self.step)
             try:
-                save_tensors_atomically(path, self.parameters)
+                save_tensors_atomically(path, self.steps.parameters)
             except OSError as error:
                 raise UserError(
                     f"{explain_os_error(error, ELSEWHERE)} (weights at step {self.step})"
@@ -357,7 +319,7 @@ class Training:
             if due:
                 self.save()
         # Losses and gradients are those before an update: what the last one did shows in the weights and their score alone.
-        if (broken := not_finite(self.parameters)) or (broken := self.validator.not_finite(steps)):
+        if (broken := not_finite(self.steps.parameters)) or (broken := self.validator.not_finite(steps)):
             return f"after the last step: {broken}"
         return None
 
@@ -373,7 +335,7 @@ class Training:
         if reason is None:
             path = job.checkpoints / WEIGHTS
             try:
-                digest = save_tensors_atomically(path, self.parameters)
+                digest = save_tensors_atomically(path, self.steps.parameters)
             except OSError as error:
                 newest = f"step {self.store.steps()[0]}" if self.store.steps() else "step 0"
                 raise UserError(
@@ -412,6 +374,8 @@ class Training:
                 },
                 "provenance": {
                     **provenance(),
+                    "code": self.code,
+                    "accepted": [session["accepted"] for session in sessions if "accepted" in session],
                     **{
                         key: self.environment[key]
                         for key in (

@@ -19,15 +19,12 @@ from typing import Any
 import torch
 
 from respath.errors import UserError, did_you_mean
-from respath.spec.recipe import AdamWSpec, MuonAdamWSpec, Recipe, learning_rate
-
-#: Module of each optimizer, by its document.
-OPTIMIZERS = {AdamWSpec: "respath.training.adamw", MuonAdamWSpec: "respath.training.muon"}
+from respath.spec.recipe import Recipe, learning_rate
 
 
 def module_of(recipe: Recipe) -> ModuleType:
     """The module of the recipe's optimizer; imported when it is asked for."""
-    return importlib.import_module(OPTIMIZERS[type(recipe.optimizer)])
+    return importlib.import_module(recipe.optimizer.module)
 
 
 def learning_rate_factors(roles: Mapping[str, str], recipe: Recipe) -> dict[str, float]:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.metadata
 import platform
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import respath
-
-#: Source files, below the package, whose text can change trained weights.
-TRAINING_SOURCES = ("model/**/*.py", "training/**/*.py", "data/loader.py", "spec/**/*.py")
 
 _PACKAGES = ("torch", "numpy", "safetensors", "pydantic", "deepspeed")
 
@@ -36,16 +31,6 @@ def commit() -> dict[str, Any]:
     if head is None:
         return {"commit": None, "dirty": None}
     return {"commit": head, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
-
-
-def sources_hash(patterns: Sequence[str] = TRAINING_SOURCES) -> str:
-    """SHA-256 over names and bytes of the package's sources that match, by default those that training depends on."""
-    root = Path(respath.__file__).resolve().parent
-    digest = hashlib.sha256()
-    for path in sorted({path for pattern in patterns for path in root.glob(pattern)}):
-        digest.update(f"{path.relative_to(root).as_posix()}\0{path.stat().st_size}\0".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def processor() -> str:
@@ -70,7 +55,6 @@ def provenance() -> dict[str, Any]:
     """What is the same for every run of this installation."""
     return {
         **commit(),
-        "sources_sha256": sources_hash(),
         "versions": versions(),
         "platform": f"{platform.system()}-{platform.machine()}",
         "processor": processor(),

@@ -21,6 +21,7 @@ from respath.errors import UserError
 from respath.spec.recipe import Recipe
 from respath.training.objective import LossScale, pieces
 from respath.training.planning import Plan
+from respath.training.steps import Steps
 from respath.training.world import World
 
 #: Elements that are reduced at once, at most; the buffer is allocated in full, so a small model gets a small one.
@@ -161,3 +162,9 @@ class ZeroEngine:
         """Take DeepSpeed's hooks off the parameters, and its process groups out of its memory."""
         self.engine.destroy()
         self.deepspeed.comm.destroy_process_group()
+
+
+def build(steps: Steps, world: World, plan: Plan) -> ZeroEngine:
+    """The engine of a run's steps."""
+    recipe = steps.spec.recipe
+    return ZeroEngine(steps.objective, steps.optimizer, recipe, world, plan, steps.rows, steps.parameters)

@@ -7,14 +7,16 @@ have the same names in all of them where they exist.
 
 from __future__ import annotations
 
-from respath.model.backbones.gpt2 import GPT2
+import importlib
+
 from respath.model.backbones.llama import Llama
-from respath.model.backbones.nanochat import Nanochat
 from respath.spec.model import ModelSpec
 
-BACKBONES: dict[str, type[Llama]] = {"llama": Llama, "gpt2": GPT2, "nanochat": Nanochat}
+#: Class of each backbone, in the module of its name.
+BACKBONES = {"llama": "Llama", "gpt2": "GPT2", "nanochat": "Nanochat"}
 
 
 def backbone(spec: ModelSpec) -> Llama:
-    """The backbone of a spec."""
-    return BACKBONES[spec.backbone](spec)
+    """The backbone of a spec; its module is imported when it is asked for."""
+    module = importlib.import_module(f"respath.model.backbones.{spec.backbone}")
+    return getattr(module, BACKBONES[spec.backbone])(spec)
