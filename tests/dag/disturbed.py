@@ -335,6 +335,9 @@ def disturbed(
     # Imported once; each Snakemake is a fork of this process.
     import snakemake.cli  # noqa: F401
 
+    import respath.config.project
+    import respath.results.reader  # noqa: F401
+
     failures = []
     with tempfile.TemporaryDirectory(prefix="disturbed-") as name:
         root = Path(name)
