@@ -20,6 +20,7 @@ from respath.evaluation.suites import catalogue
 from respath.evaluation.weights import NotFinite
 from respath.files import read_json, sha256_file, write_json
 from respath.model import build_model
+from respath.model.export import export
 from respath.spec.model import ModelSpec
 from tests.unit.corpus import tiny_tokens
 from tests.unit.finished_run import finished_run, scale_weights
@@ -120,6 +121,22 @@ def test_loglikelihoods_equal_those_of_hflm(model, tokenizer, hflm):
     theirs = hflm.loglikelihood(requests(CHOICES), disable_tqdm=True)
     np.testing.assert_allclose([v for v, _ in ours], [v for v, _ in theirs], rtol=2e-6, atol=2e-6)
     assert [greedy for _, greedy in ours] == [greedy for _, greedy in theirs]
+
+
+def test_an_exported_model_of_short_context_is_evaluated_by_hflm_on_longer_items(model, tokenizer, tmp_path):
+    pytest.importorskip("accelerate", reason="lm-eval's HFLM needs accelerate")
+    from lm_eval.models.huggingface import HFLM
+
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    export(model, tmp_path / "out", context=CONTEXT, tokenizer=tmp_path / "tokenizer.json", end_id=0)
+    # A continuation of more tokens than the training's context, which lm-eval asserts to fit.
+    longer = [("Mars is red.", " " + TEXT), ("The answer is", " yes")]
+    assert len(tokenizer.encode(TEXT).ids) > CONTEXT
+    theirs = HFLM(pretrained=str(tmp_path / "out"), batch_size=2, device="cpu")
+    values = theirs.loglikelihood(requests(longer), disable_tqdm=True)
+    ours = language_model(model, tokenizer, context=theirs.max_length).loglikelihood(requests(longer))
+    np.testing.assert_allclose([v for v, _ in values], [v for v, _ in ours], rtol=1e-5)
+    assert read_json(tmp_path / "out" / "config.json")["respath"]["trained_context"] == CONTEXT
 
 
 def test_rolling_loglikelihoods_equal_those_of_hflm(model, tokenizer, hflm):

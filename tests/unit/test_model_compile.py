@@ -45,6 +45,18 @@ def test_the_training_loss_compiles_as_one_graph_in_both_precisions(low):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("low", [False, True], ids=["fp32", "low precision"])
+def test_recomputed_activations_compile_as_one_graph_with_the_gradients_of_kept_ones(low):
+    loss, ids = TrainingLoss(perturbed("learnable", dtype=torch.float32)), some_ids()
+    module = LowPrecision(loss) if low else loss
+    expected = torch.autograd.grad(module(ids), list(loss.parameters()))
+    loss.model.checkpoint_activations = True
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    gradients = torch.autograd.grad(compiled(ids), list(loss.parameters()))
+    for a, b in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="inductor needs a C++ compiler"

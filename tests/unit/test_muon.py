@@ -235,6 +235,27 @@ def test_every_variant_of_bank_of_values_steps_with_each_parameter_in_its_group(
         assert torch.isfinite(parameter).all() and not torch.equal(parameter, before[name]), name
 
 
+@pytest.mark.parametrize("kind", ["hc", "mhc"])
+def test_what_routes_between_residual_streams_is_trained_with_adamw(kind):
+    chosen = run_spec("baseline").recipe
+    model = build_model("bov/d12/baseline", scale="smoke", overrides={"stream": {"kind": kind}})
+    parameters, roles = dict(model.named_parameters()), parameter_roles(model)
+    # A rate of its own where the recipe gives one, else that of the gate which nanochat projects.
+    own = chosen.optimizer.groups["smear"].model_copy(update={"lr": 0.003})
+    for groups, wanted in (
+        (chosen.optimizer.groups, "smear"),
+        ({**chosen.optimizer.groups, "routing": own}, "routing"),
+    ):
+        optimizer_spec = chosen.optimizer.model_copy(update={"groups": groups})
+        optimizer = make_optimizer(parameters, roles, chosen.model_copy(update={"optimizer": optimizer_spec}))
+        of = {name: group for group in optimizer.param_groups for name in group["names"]}
+        projections = [
+            name for name in parameters if name.startswith("stream.") and name.endswith(".projection")
+        ]
+        assert projections and all(of[name].get("group") == wanted for name in projections)
+        assert "shape" in of["layers.0.attention.q_proj.weight"]
+
+
 def test_learning_rates_of_the_larger_size_are_table_8s():
     chosen = run_spec("bov", "d24", "paper").recipe
     model = build_model(run_spec("bov", "d24", "paper").model, device="meta")

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from respath.model.transformer import Transformer
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
+#: Tokens that readers of an exported folder may ask of a model without a limit of its own.
+READ_AT_LEAST = 2048
 
 _LLAMA_NAMES = (
     (r"^embedding\.", "model.embed_tokens."),
@@ -117,7 +119,11 @@ def our_weights(spec: ModelSpec, weights: Mapping[str, Tensor]) -> dict[str, Ten
 def hugging_face_config(
     spec: ModelSpec, context: int, end_id: int | None, dtype: torch.dtype
 ) -> dict[str, Any]:
-    """transformers' config of a spec. ``context``: tokens that the model was trained on."""
+    """transformers' config of a spec. ``context``: tokens that the model was trained on.
+
+    Rotations limit no length, and lm-eval's ``hf`` ends at an item that is longer than the limit that a config names: a model of
+    short contexts is given lm-eval's own default (``max_length`` in its arguments sets the trained length).
+    """
     shared = {
         "vocab_size": spec.vocab_size,
         "tie_word_embeddings": spec.tie_embeddings,
@@ -140,7 +146,7 @@ def hugging_face_config(
             "num_key_value_heads": spec.kv_heads,
             "head_dim": spec.head_dim,
             "hidden_act": "silu",
-            "max_position_embeddings": context,
+            "max_position_embeddings": max(context, READ_AT_LEAST),
             "rms_norm_eps": spec.norm_eps,
             "rope_theta": spec.rope_theta,
             "rope_scaling": None,
@@ -182,7 +188,7 @@ def export(
     to, spec, state = Path(to), model.spec, model.state_dict()
     to.mkdir(parents=True, exist_ok=True)
     obstacle = why_not_hugging_face(spec)
-    described = {"respath": {"schema": 1, "spec": identity(spec)}}
+    described = {"respath": {"schema": 1, "spec": identity(spec), "trained_context": context}}
     note = None
     if obstacle is None:
         state = hugging_face_weights(spec, state)
@@ -199,7 +205,7 @@ def export(
         write_json(to / "tokenizer.json", read_json(tokenizer))
         names = {
             "tokenizer_class": "PreTrainedTokenizerFast",
-            "model_max_length": context,
+            "model_max_length": spec.max_positions or max(context, READ_AT_LEAST),
             "clean_up_tokenization_spaces": False,
         }
         write_json(to / "tokenizer_config.json", names | end_token(to / "tokenizer.json", end_id))

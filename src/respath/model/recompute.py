@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
@@ -24,6 +25,9 @@ def recomputed(module: nn.Module, function, *arguments):
     Where the weights are not the module's own (low-precision copies, put in place for one forward pass), they are gone by the
     time of the backward pass: the call then takes along what it sees now.
     """
+    # A graph that is being compiled takes in whatever weights it sees, and would break at the call that replaces them.
+    if torch.compiler.is_compiling():
+        return checkpoint(function, *arguments, use_reentrant=False)
     weights = {f"module.{name}": weight for name, weight in module.named_parameters()}
     if all(isinstance(weight, nn.Parameter) for weight in weights.values()):
         return checkpoint(function, *arguments, use_reentrant=False)

@@ -72,7 +72,7 @@ Schedule = Annotated[CosineSpec | ConstantLinearSpec, Field(discriminator="kind"
 # --- optimizers ----------------------------------------------------------------------------------------------------
 
 #: Parameters that AdamW updates beside Muon.
-GROUPS = ("head", "embedding", "tables", "coefficients", "own_coefficients", "smear")
+GROUPS = ("head", "embedding", "tables", "coefficients", "own_coefficients", "smear", "routing")
 
 
 class AdamWSpec(Document):
@@ -129,7 +129,8 @@ class MuonAdamWSpec(Document):
 
     muon: Muon
     groups: dict[str, ParameterGroup] = Field(min_length=1)
-    """head, embedding, tables, coefficients, own_coefficients (of a layer's own value in a sum), smear."""
+    """head, embedding, tables, coefficients, own_coefficients (of a layer's own value in a sum), smear, routing (of a residual
+    stream; without it smear's)."""
     beta1: float = Field(0.9, ge=0, lt=1)
     """AdamW's, where a group gives none; ``beta2`` likewise."""
     beta2: float = Field(0.95, ge=0, lt=1)

@@ -16,7 +16,7 @@ arXiv 2505.16932; NorMuon, arXiv 2510.05491; cautious decay, arXiv 2510.12402.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -133,28 +133,36 @@ class MuonAdamW(Uncompiled, torch.optim.Optimizer):
             parameter.sub_(lr * (change + group["weight_decay"] * parameter * agrees))
 
 
-def adamw_group(name: str, role: str) -> str | None:
-    """Which of the optimizer's ``groups`` a parameter belongs to; None for a matrix (Muon's) or an unknown role.
+def routes(name: str, role: str) -> bool:
+    """Whether a parameter decides which states a layer reads and writes: a query, a gate, or a residual stream's projection."""
+    return role == "routing" or (role == "matrix" and name.startswith("stream."))
+
+
+def adamw_group(name: str, role: str, groups: Collection[str]) -> str | None:
+    """Which of the optimizer's ``groups`` a parameter belongs to; None for a matrix of a layer (Muon's) or an unknown role.
 
     A coefficient called ``own`` weighs what the layer has anyway (its value, or its residual): it moves a hundred times slower in
-    nanochat, where it is a group of its own.
+    nanochat, where it is a group of its own. Nobody trains what routes with Muon: it goes with nanochat's smear gate, a projection
+    to a gate as well, unless the recipe has a group ``routing``.
     """
     if role == "coefficient":
         return "own_coefficients" if name.endswith(".own") else "coefficients"
+    if routes(name, role):
+        return "routing" if "routing" in groups else "smear"
     return {"head": "head", "embedding": "embedding", "table": "tables", "smear": "smear"}.get(role)
 
 
 def settings(name: str, parameter: torch.nn.Parameter, role: str, recipe: Recipe) -> dict[str, Any]:
     """Group settings of a parameter; see ``respath.training.optimizer``. Matrices of one shape are a group of Muon's."""
     optimizer = recipe.optimizer
-    if role == "matrix" and parameter.dim() == 2:
+    if role == "matrix" and parameter.dim() == 2 and not routes(name, role):
         return {
             "role": role,
             "shape": tuple(parameter.shape),
             "beta2": optimizer.muon.beta2,
             "iterations": optimizer.muon.orthogonalisation_steps,
         }
-    group = adamw_group(name, role)
+    group = adamw_group(name, role, optimizer.groups)
     if group is None:
         raise UserError(
             f"recipe.optimizer: muon_adamw has no settings for {name} (role {role}, {parameter.dim()} dimensions); "
