@@ -12,6 +12,9 @@ import torch
 from respath.errors import UserError
 from respath.evaluation import core
 from respath.evaluation.harness import RespathLM
+from respath.files import read_json
+from tests.unit.corpus import tiny_tokens
+from tests.unit.finished_run import finished_run, scale_weights
 from tests.unit.model_cases import perturbed
 
 SEPARATOR = 256
@@ -236,6 +239,15 @@ def test_a_choice_that_begins_another_has_no_loss_and_is_counted(lm, tmp_path):
     task = core.Task(kind="multiple_choice", file=path.name, items=1, guessing=0.5)
     entry = core.evaluate_task(tmp_path, "one", task, 0, "byte", lm, decode)
     assert entry["right"] == "1" and entry["empty_spans"] == 1
+
+
+def test_finite_weights_whose_scores_are_not_finite_are_a_diverged_run(bundle, tmp_path):
+    store = tiny_tokens(tmp_path / "tokens", vocab_size=300, validation_tokens=100)
+    train, manifest, checkpoints, _ = finished_run(tmp_path, *store, context=64)
+    scale_weights(train, checkpoints, 1e20)
+    tokenizer = manifest.parent / read_json(manifest)["tokenizer"]["path"]
+    content = core.evaluate_run(train, checkpoints, tokenizer, bundle, "token")
+    assert (content["status"], content["tasks"]) == ("diverged", {}) and "not finite" in content["reason"]
 
 
 def test_names_of_suites_and_tasks_get_a_suggestion():

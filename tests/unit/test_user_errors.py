@@ -195,6 +195,14 @@ def test_a_plan_in_a_log_keeps_a_target_and_its_title_in_one_line(capsys, monkey
     assert Project(find_root(), {}).artifact("resformer_table3").definition.title in line
 
 
+def test_a_wrong_command_has_one_guess(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["respath", "lst"])
+    assert main() == 2
+    assert (
+        capsys.readouterr().err == "error: No such command 'lst' (did you mean 'list'?); see respath --help\n"
+    )
+
+
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_a_result_file_with_a_number_that_is_not_finite_is_refused_in_one_line(tmp_path, number):
     project, _ = toy(tmp_path)

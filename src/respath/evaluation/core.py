@@ -33,7 +33,7 @@ from pydantic import Field
 from respath.documents import check, load_yaml
 from respath.errors import UserError, did_you_mean, guard
 from respath.evaluation.lm import read_train, text_codec
-from respath.evaluation.weights import chosen_device, load_trained
+from respath.evaluation.weights import NotFinite, chosen_device, load_trained
 from respath.files import sha256_file, write_json
 from respath.spec.document import Document
 from respath.startup import slow_imports
@@ -393,14 +393,22 @@ def evaluate_run(
     record = read_train(train_json)
     content = {"schema": SCHEMA, "kind": "core", "run": record["run"]}
     if record["status"] == "diverged":
-        return {**content, "status": "diverged", "suite": suite, "tasks": {}}
+        return {**content, **_diverged(suite, record.get("reason"))}
     from respath.evaluation.harness import RespathLM
 
     model, spec = load_trained(train_json, checkpoints, device)
     encode, decode, separator = text_codec(tokenizer)
     lm = RespathLM(model, encode, decode, separator, spec.recipe.context, device)
-    found = evaluate(lm, decode, bundle, suite, names, limit, say=lambda line: print(line, flush=True))
-    return {**content, "status": "done", **found, "weights_sha256": record["weights"]["sha256"]}
+    content["weights_sha256"] = record["weights"]["sha256"]
+    try:
+        found = evaluate(lm, decode, bundle, suite, names, limit, say=lambda line: print(line, flush=True))
+    except NotFinite as error:
+        return {**content, **_diverged(suite, str(error))}
+    return {**content, "status": "done", **found}
+
+
+def _diverged(suite: str, reason: str | None) -> dict[str, Any]:
+    return {"status": "diverged", "reason": reason or "training diverged", "suite": suite, "tasks": {}}
 
 
 @guard
