@@ -11,6 +11,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def apply(folder: Path, patch: str) -> list[str]:
+    """Apply ``<patch>.patch`` of this folder to a folder; returns the files that it touches, in order."""
+    path = Path(__file__).parent / f"{patch}.patch"
+    # A repository above the temporary folder would make paths its own.
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+    touched = subprocess.run(
+        ["git", "apply", "--numstat", path], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert touched.returncode == 0, touched.stderr
+    subprocess.run(["git", "apply", path], cwd=folder, env=environment, check=True)
+    return [line.split("\t")[2] for line in touched.stdout.splitlines()]
+
+
 class TreeCopy:
     """A copy of the sources and papers in ``folder``, to apply a patch of this folder to."""
 
@@ -25,19 +38,7 @@ class TreeCopy:
 
     def apply(self, patch: str) -> list[str]:
         """Apply ``<patch>.patch``; returns the files that it touches, in order."""
-        path = Path(__file__).parent / f"{patch}.patch"
-        # A repository above the temporary folder would make paths its own.
-        environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(self.path.parent)}
-        touched = subprocess.run(
-            ["git", "apply", "--numstat", path],
-            cwd=self.path,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        assert touched.returncode == 0, touched.stderr
-        subprocess.run(["git", "apply", path], cwd=self.path, env=environment, check=True)
-        return [line.split("\t")[2] for line in touched.stdout.splitlines()]
+        return apply(self.path, patch)
 
     def python(self, script: str, given: str = "") -> str:
         """What a script prints that imports the copy's sources; ``given`` is its standard input."""

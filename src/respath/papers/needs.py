@@ -133,7 +133,8 @@ def needs_of(resolver: Resolver, paper: str, wanted: Iterable[Quantity]) -> Need
             continue
         for run in resolver.runs(paper, quantity.subject):
             if kind.of == "start":
-                needs.untrained.setdefault(run.id, (run, set()))[1].add(module)
+                if kind.name == "untrained":
+                    needs.untrained.setdefault(run.id, (run, set()))[1].add(module)
                 needs.files[kind.file({"run": run.id})] = None
                 continue
             needs.trained[run.id] = run

@@ -384,6 +384,11 @@ _RECORDS = (
         read=_read_analysis, unknown=_unknown_analysis, is_series=_is_series, kept="summary", keep=keeping.without_arrays, lacks="not analysed",
     ),
     Kind(
+        "ngrams", "n-grams of a run's own tokens, on the same validation text", of="start", path="evals/{run}/ngrams.json",
+        writes="ngrams", keys=("status", "orders"), unit=lambda name: "nats/token" if name.endswith("loss") else "",
+        kept="summary", lacks="n-grams are not counted",
+    ),
+    Kind(
         "checkpoint", "the same of weights from elsewhere", of="checkpoint",
         path="analyses/checkpoint-{checkpoint}-{scale}/analysis.json", arrays="analyses/checkpoint-{checkpoint}-{scale}/arrays.npz",
         writes="analysis", keys=("status", "modules"), read=_read_analysis, unknown=_unknown_analysis, is_series=_is_series, lacks="not analysed",

@@ -10,6 +10,7 @@ from typing import Any
 from respath.config.project import Project, Run
 from respath.errors import UserError
 from respath.files import read_json, write_text
+from respath.papers import needs
 from respath.quantities.keeping import binned
 from respath.quantities.kinds import KINDS
 from respath.results.kept import summary_id
@@ -63,10 +64,13 @@ def _compact(value: Any) -> str:
 def summary(project: Project, results: Results) -> dict[str, Any]:
     """What tables and figures need beside trained runs: kind -> paper or run -> what is kept of its document."""
     keys = {paper: [results.key(paper)] for paper in project.folders}
-    for artifact in project.artifacts():
-        keys[artifact.paper] += [
-            results.key(artifact.paper, run=run) for run in project.untrained_of(artifact)
-        ]
+    for paper, known in keys.items():
+        shown = [one for artifact in project.artifacts(paper) for one in project.quantities(artifact)]
+        for kind, _, quantity in needs.reads(
+            project, paper, [*shown, *needs.quantities_of_claims(project, paper)]
+        ):
+            if kind.of == "start":
+                known += [results.key(paper, run=run.id) for run in project.runs(paper, quantity.subject)]
     found: dict[str, dict[str, Any]] = {name: {} for name in IN_SUMMARY}
     for name in IN_SUMMARY:
         for key in (key for paper in keys.values() for key in paper):

@@ -131,6 +131,9 @@ def _ours(cell: Cell, bold: bool = False, has_status: bool = True) -> Shown:
     if cell.ours is None or cell.status == DIVERGED:
         # A mean over the seeds that survived would flatter a diverging variant. Beside a column of statuses the word would stand twice.
         return Shown("number", "–" if has_status else cell.status, note=cell.reason)
+    if cell.show == "interval":
+        ends = (fixed(end, _decimals(cell), sign=True).replace("-", "−") for end in (cell.low, cell.high))
+        return Shown("text", " to ".join(ends))
     if cell.status == NOT_COMPARABLE and cell.stderr is None:
         return _small(cell.ours, _decimals(cell), sign=cell.signed)
     return number(cell.ours, _decimals(cell), sign=cell.signed, error=cell.stderr, bold=bold)
@@ -246,7 +249,7 @@ def _side_by_side(project: Project, grid: Grid, with_gains: bool) -> Layout:
         parts.append(
             (
                 "Ours" if printed else "",
-                "number",
+                "text" if column.show == "interval" else "number",
                 lambda cell, b=best, p=printed: _ours(cell, cell.row in b, p),
             )
         )

@@ -1,0 +1,203 @@
+"""Samples: one metric of one subject over seeds, read the same way for every kind of result."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from respath.config.request import RunRequest
+from respath.errors import UserError
+from respath.files import read_json
+from respath.papers import needs
+from respath.quantities import metrics
+from respath.quantities.derived import DERIVED
+from respath.quantities.kinds import KINDS, factor
+from respath.quantities.quantity import Checkpoint, Domain, Quantity, Reading, missing
+from respath.quantities.sample import Sample
+from respath.results.reader import Results
+from tests.golden.synthetic_analyses import analysis_record
+from tests.golden.synthetic_results import write_json
+from tests.golden.toy import LOSSES, run_id, toy
+
+MIX, BASE = (RunRequest(size="S", variant=variant) for variant in ("mix", "base"))
+
+#: A metric of every kind, its subject, and what the made-up results hold (None: a series).
+EXAMPLES = {
+    "train": ("train.loss.final", MIX, 2.951, "nats/token"),
+    "loss": ("loss.mean", MIX, 2.951, "nats/token"),
+    "lm": ("lm.wikitext.word_perplexity", MIX, ..., ""),
+    "analysis": ("analysis.pca.components", MIX, None, ""),
+    "untrained": ("untrained.importance.uniform_entropy", MIX, ..., ""),
+    "checkpoint": ("checkpoint.importance.uniform_entropy", Checkpoint("theirs"), 3.0, ""),
+    "ngrams": ("ngrams.orders.bigram.mean_loss", MIX, 5.5, "nats/token"),
+    "account": ("account.parameters.total", MIX, ..., "parameters"),
+    "cache": ("cache.measured_bytes", BASE, 131072, "bytes"),
+    "spec": ("spec.recipe.steps", MIX, 100, ""),
+    "launch": ("launch.gpus", MIX, 2, ""),
+    "sample": ("sample.proportion", Domain("Prose"), 0.7, "1"),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The toy at scale paper with three seeds and a file of every kind."""
+    folder = tmp_path_factory.mktemp("quantities")
+    project, results = toy(folder, "paper")
+    for run in project.runs("toy", MIX):
+        for name, trained in (("analysis", True), ("untrained", False)):
+            document, arrays = analysis_record(run, trained=trained)
+            write_json(folder / "analyses" / run.id / f"{name}.json", document)
+            np.savez(folder / "analyses" / run.id / f"{'arrays' if trained else name}.npz", **arrays)
+        orders = {"bigram": {"mean_loss": 5.5}}
+        ngrams = {"schema": 1, "kind": "ngrams", "run": run.id, "status": "done", "orders": orders}
+        write_json(folder / "evals" / run.id / "ngrams.json", ngrams)
+    module = {"scalars": {"uniform_entropy": 3.0}, "series": {}}
+    write_json(
+        folder / "analyses/checkpoint-theirs-paper/analysis.json",
+        {"schema": 1, "kind": "analysis", "status": "done", "modules": {"importance": module}},
+    )
+    return project, results
+
+
+def test_there_is_an_example_of_every_kind():
+    assert set(EXAMPLES) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_every_kind_is_read_by_one_call_in_its_one_unit(made, kind):
+    _, results = made
+    metric, subject, expected, unit = EXAMPLES[kind]
+    sample = results.sample("toy", Quantity(metric, subject))
+    assert (sample.state, sample.unit, sample.reason) == ("measured", unit, "")
+    seeds = {1, 2, 3} if KINDS[kind].of in ("run", "start") else {None}
+    assert set(sample.by_seed) == seeds and len(sample.runs) == (3 if None not in seeds else 0)
+    first = sample.by_seed[min(seeds, key=str)].value
+    if expected is None:
+        assert metrics.is_series(metric) and len(first) == 5
+    elif expected is not ...:
+        assert first == pytest.approx(expected)
+    else:
+        assert math.isfinite(first)
+
+
+def test_an_array_is_read_like_a_number(made):
+    _, results = made
+    sample = results.sample("toy", Quantity("analysis.norms.value", MIX))
+    assert sample.mean_array().shape == (4, 128)
+    np.testing.assert_allclose(
+        sample.mean_array(), np.mean([np.float64(v) for v in sample.values.values()], 0)
+    )
+
+
+def test_exact_and_measured_metrics_meet_in_one_sample(made):
+    _, results = made
+    loss = results.sample("toy", Quantity("loss.mean", MIX))
+    layers = results.sample("toy", Quantity("spec.model.layers", MIX))
+    assert layers.exact and not loss.exact
+    # What has no seeds pairs with every one.
+    assert loss.minus(layers).numbers == {seed: value - 4 for seed, value in loss.numbers.items()}
+    assert set(layers.minus(loss).by_seed) == {1, 2, 3}
+
+
+def test_a_difference_is_paired_over_the_seeds_that_both_have(tmp_path):
+    project, _ = toy(tmp_path / "none", "paper")
+    project, results = toy(tmp_path / "made", "paper", skip={run_id(project, "S", "base", 2)})
+    sample = results.sample("toy", Quantity("loss.mean", MIX, BASE))
+    expected = {seed: LOSSES["mix"][seed - 1] - LOSSES["base"][seed - 1] for seed in (1, 3)}
+    assert sample.numbers == pytest.approx(expected) and sample.value == pytest.approx(
+        sum(expected.values()) / 2
+    )
+    assert sample.reason == "seed 2 missing: not trained" and sample.state == "measured"
+    left, right = sample.sides
+    assert set(left.measured) == {1, 2, 3} and set(right.measured) == {1, 3}
+
+
+def test_a_diverged_seed_makes_the_sample_diverged(tmp_path):
+    project, _ = toy(tmp_path / "none", "paper")
+    project, results = toy(tmp_path / "made", "paper", diverged={run_id(project, "S", "mix", 1)})
+    for metric in ("loss.mean", "train.loss.final", "train.curve", "curve.early", "lm.hellaswag.acc"):
+        sample = results.sample("toy", Quantity(metric, MIX))
+        assert sample.state == "diverged" and sample.by_seed[1].state == "diverged", metric
+    assert results.sample("toy", Quantity("train.status", MIX)).by_seed[1].value == "diverged"
+
+
+def test_shares_of_tasks_are_per_cent_everywhere(made):
+    project, results = made
+    run = project.runs("toy", MIX)[0]
+    written = results.of_run("lm", run.id)["tasks"]["hellaswag"]["metrics"]
+    sample = results.sample("toy", Quantity("lm.hellaswag.acc", MIX))
+    assert sample.unit == "%" and sample.by_seed[1].value == 100 * written["acc"]
+    assert sample.by_seed[1].stderr == 100 * written["acc_stderr"]
+
+
+def test_a_unit_converts_only_to_what_it_can_be():
+    assert factor("1", "%") == 100 and factor("parameters", "M") == 1e-6 and factor("bytes", "") == 1
+    with pytest.raises(UserError, match="'M' does not fit a metric that comes in nats/token"):
+        factor("nats/token", "M")
+    with pytest.raises(UserError, match="has no unit; leave the unit out"):
+        factor("", "%")
+
+
+def test_sums_per_document_and_scores_per_item_come_with_the_reading(tmp_path):
+    project, _ = toy(tmp_path, "paper")
+    run = project.runs("toy", MIX)[0]
+    path = tmp_path / "evals" / run.id / "loss.json"
+    document = read_json(path)
+    for name, entry in document["domains"].items():
+        entry["documents"] = {f"{name}-{k}": [2.5 * k, k] for k in (1, 2)}
+    write_json(path, document)
+    path = tmp_path / "evals" / run.id / "lm.json"
+    tasks = read_json(path)
+    tasks["tasks"]["hellaswag"]["scores"] = {"acc": {"item-1": 1.0, "item-2": 0.0}}
+    write_json(path, tasks)
+    results = Results(project, tmp_path)
+    whole = results.sample("toy", Quantity("loss.mean", MIX)).by_seed[1].items
+    assert set(whole) == {"Prose", "Code"} and whole["Code"]["Code-2"] == [5.0, 2]
+    assert set(results.sample("toy", Quantity("loss.Code", MIX)).by_seed[1].items) == {"Code"}
+    assert results.sample("toy", Quantity("loss.mean", MIX)).by_seed[2].items is None
+    scores = results.sample("toy", Quantity("lm.hellaswag.acc", MIX)).by_seed[1].items
+    assert scores == {"hellaswag": {"item-1": (100.0, 1), "item-2": (0.0, 1)}}
+
+
+@pytest.mark.parametrize("metric", DERIVED)
+def test_every_derived_metric_names_what_it_is_computed_from(made, metric):
+    project, _ = made
+    derived = DERIVED[metric]
+    along = tuple(RunRequest(size=size) for size in "SML") if derived.along else ()
+    quantity = Quantity(metric, MIX, BASE if derived.compares else None, along)
+    read = list(needs.reads(project, "toy", [quantity]))
+    assert read and all(kind.name in KINDS for kind, _, _ in read)
+    found = needs.needs_of(project, "toy", [quantity])
+    variants = {run.variant for run in found.trained.values()}
+    assert variants == ({"mix"} if metric == "curve.early" else {"mix", "base"})
+    assert {run.size for run in found.trained.values()} == (set("SML") if along else {"S"})
+
+
+def test_parameters_saved_are_those_of_a_quadratic_through_the_sizes(made):
+    _, results = made
+    along = tuple(RunRequest(size=size) for size in "SML")
+    sample = results.sample("toy", Quantity("scaling.parameter_saving", MIX, BASE, along))
+    assert set(sample.numbers) == {1, 2, 3} and all(0 < saved < 100 for saved in sample.numbers.values())
+    two = results.sample("toy", Quantity("scaling.parameter_saving", MIX, BASE, along[:2]))
+    assert two.state == "not run" and two.reason == "a quadratic needs three different sizes"
+
+
+def test_p_value_and_interval_say_the_same():
+    quantity = Quantity("loss.mean", MIX, BASE)
+    sample = Sample(
+        quantity, {seed: Reading(value) for seed, value in {1: -0.05, 2: -0.047, 3: -0.052}.items()}
+    )
+    assert sample.interval.high < 0 and sample.p_value < 0.05
+    wide = Sample(quantity, {1: Reading(-0.05), 2: Reading(0.047), 3: missing("not trained")})
+    assert wide.interval.low < 0 < wide.interval.high and wide.p_value > 0.05
+    assert Sample(quantity, {1: Reading(-0.05)}).p_value is None
+
+
+def test_what_no_run_can_have_is_refused_by_name(made):
+    _, results = made
+    with pytest.raises(UserError, match=r"account\.parameters\.totl.*unknown.*did you mean 'total'"):
+        results.sample("toy", Quantity("account.parameters.totl", MIX))
+    with pytest.raises(UserError, match="is no metric of a runrequest"):
+        results.sample("toy", Quantity("sample.proportion", MIX))
