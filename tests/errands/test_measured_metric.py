@@ -20,7 +20,7 @@ import json, sys
 from pathlib import Path
 sys.path.append({str(ROOT)!r})
 from respath.comparison.cells import build_grid
-from respath.comparison.claims import judge_claim
+from respath.comparison.claims import judge_claims
 from respath.config.project import Project
 from respath.reference.bundle import collect
 from respath.reporting.figure import contents
@@ -44,7 +44,7 @@ print(json.dumps({{
     "gain": grid.cells["mix", "rms"].sample.minus(grid.cells["base", "rms"].sample).value,
     "kept": kept.cells["mix", "rms"].per_seed,
     "marks": [line.marks[0].value for line in figure.panel("A").of("ours")],
-    "verdict": judge_claim(project, results, "toy", claim).verdict,
+    "verdict": judge_claims(project, results, "toy", [claim])[0].verdict,
     "files": project.needs_of(project.artifact("toy_fig3")).paths(),
 }}))
 """

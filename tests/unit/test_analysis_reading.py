@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from respath.comparison.claims import judge_claim
+from respath.comparison.claims import judge_claims
 from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
 from respath.errors import UserError
@@ -127,11 +127,11 @@ def test_a_ratio_is_lefts_value_over_rights_of_the_same_seed(toy_paper):
     ):
         for run, value in zip(pair, (3.0 * factor * pair[0].seed, 3.0 * pair[0].seed), strict=True):
             analysed(results, run, scalars("gradients", value_layer1=value))
-    judged = judge_claim(project, results, "toy", claim())
+    judged = judge_claims(project, results, "toy", [claim()])[0]
     assert judged.verdict == "supported"
-    assert judged.tests[0].left == pytest.approx(2.0) and judged.tests[0].right is None
+    assert judged.tests[0].value == pytest.approx(2.0)
     assert judged.tests[0].interval.mean == pytest.approx(2.0)
-    halved = judge_claim(project, results, "toy", claim(expect={"equals": 0.5, "tolerance": 0.2}))
+    halved = judge_claims(project, results, "toy", [claim(expect={"equals": 0.5, "tolerance": 0.2})])[0]
     assert halved.verdict == "contradicted"
 
 
@@ -141,14 +141,13 @@ def test_a_scalar_is_compared_in_pairs(toy_paper):
         for run, value in zip(runs(project, variant), values, strict=True):
             analysed(results, run, scalars("importance", entropy_mean=value))
     metric = {"metric": "analysis.importance.entropy_mean"}
-    judged = judge_claim(
-        project, results, "toy", claim(**metric, expect={"direction": "higher", "min_effect": 0.0})
-    )
+    higher = claim(**metric, expect={"direction": "higher", "min_effect": 0.0})
+    (judged,) = judge_claims(project, results, "toy", [higher])
     assert judged.verdict == "supported"
 
 
 def test_claims_about_runs_that_are_not_analysed_are_not_run(toy_paper):
-    judged = judge_claim(*toy_paper, "toy", claim())
+    judged = judge_claims(*toy_paper, "toy", [claim()])[0]
     assert (judged.verdict, judged.reason) == ("not run", "trained, not analysed")
 
 

@@ -11,7 +11,6 @@ import statistics
 import pytest
 
 from respath.comparison.cells import build_grid
-from respath.comparison.claims import signed
 from respath.comparison.costs import duration, estimates
 from respath.comparison.diff import compare, markdown
 from respath.comparison.noise import noise, pooled
@@ -20,6 +19,7 @@ from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.papers.scales import Measured
+from respath.quantities.rounding import signed
 from respath.quantities.statistics import t_interval
 from respath.results.reader import Results, kept_results
 from tests.golden.synthetic_results import write_results

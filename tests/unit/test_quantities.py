@@ -13,7 +13,7 @@ from respath.files import read_json
 from respath.papers import needs
 from respath.quantities import metrics
 from respath.quantities.derived import DERIVED
-from respath.quantities.kinds import KINDS, factor
+from respath.quantities.kinds import KINDS, Names, factor
 from respath.quantities.quantity import Checkpoint, Domain, Quantity, Reading, missing
 from respath.quantities.sample import Sample
 from respath.results.reader import Results
@@ -31,7 +31,7 @@ EXAMPLES = {
     "analysis": ("analysis.pca.components", MIX, None, ""),
     "untrained": ("untrained.importance.uniform_entropy", MIX, ..., ""),
     "checkpoint": ("checkpoint.importance.uniform_entropy", Checkpoint("theirs"), 3.0, ""),
-    "ngrams": ("ngrams.orders.bigram.mean_loss", MIX, 5.5, "nats/token"),
+    "ngrams": ("ngrams.bigram.mean", MIX, 5.5, "nats/token"),
     "account": ("account.parameters.total", MIX, ..., "parameters"),
     "cache": ("cache.measured_bytes", BASE, 131072, "bytes"),
     "spec": ("spec.recipe.steps", MIX, 100, ""),
@@ -50,7 +50,7 @@ def made(tmp_path_factory):
             document, arrays = analysis_record(run, trained=trained)
             write_json(folder / "analyses" / run.id / f"{name}.json", document)
             np.savez(folder / "analyses" / run.id / f"{'arrays' if trained else name}.npz", **arrays)
-        orders = {"bigram": {"mean_loss": 5.5}}
+        orders = {"bigram": {"mean_loss": 5.5, "domains": {"Prose": {"loss": 5.0}}}}
         ngrams = {"schema": 1, "kind": "ngrams", "run": run.id, "status": "done", "orders": orders}
         write_json(folder / "evals" / run.id / "ngrams.json", ngrams)
     module = {"scalars": {"uniform_entropy": 3.0}, "series": {}}
@@ -201,3 +201,25 @@ def test_what_no_run_can_have_is_refused_by_name(made):
         results.sample("toy", Quantity("account.parameters.totl", MIX))
     with pytest.raises(UserError, match="is no metric of a runrequest"):
         results.sample("toy", Quantity("sample.proportion", MIX))
+
+
+def test_n_grams_are_read_by_order_and_domain(made):
+    _, results = made
+    assert results.sample("toy", Quantity("ngrams.bigram.Prose", MIX)).value == 5.0
+    names = Names(domains=("Prose",))
+    assert not metrics.unknown("ngrams.trigram.Prose", names) and not metrics.unknown(
+        "ngrams.unigram.mean", names
+    )
+    assert "did you mean 'bigram'" in metrics.unknown("ngrams.bigrams.mean", names)
+    assert "did you mean 'Prose'" in metrics.unknown("ngrams.bigram.Pros", names)
+
+
+def test_losses_on_the_way_are_a_series_of_the_training(made, tmp_path):
+    project, _ = toy(tmp_path, "paper")
+    assert metrics.is_series("train.validation")
+    path = tmp_path / "runs" / run_id(project, "S", "mix", 1) / "train.json"
+    record = read_json(path)
+    write_json(path, record | {"validation": {"step": [5, 10], "tokens": [50, 100], "loss": [4.0, 3.0]}})
+    by_seed = Results(project, tmp_path).sample("toy", Quantity("train.validation", MIX)).by_seed
+    assert by_seed[1].value["loss"] == [4.0, 3.0]
+    assert by_seed[2].state == "not run"

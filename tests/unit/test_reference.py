@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from respath.comparison.cells import build_grid
-from respath.comparison.claims import judge_claim
+from respath.comparison.claims import judge_claims
 from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
 from respath.errors import UserError
@@ -40,7 +40,7 @@ def test_tables_and_claims_read_the_same_from_bundles(tmp_path):
             assert [c.status for c in made.compared()] == [c.status for c in read.compared()]
     for claim in project.folder("toy").claims:
         if all(test.metric.startswith(("loss.", "lm.", "curve.")) for test in claim.tests):
-            made, read = (judge_claim(project, source, "toy", claim) for source in (results, reference))
+            made, read = (judge_claims(project, source, "toy", [claim])[0] for source in (results, reference))
             assert (made.verdict, made.reason) == (read.verdict, read.reason)
 
 

@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 import pytest
 
 from respath.comparison.cells import STATUSES
-from respath.comparison.claims import VERDICTS
 from respath.config.project import Project, find_root
+from respath.quantities.verdicts import VERDICTS
 from respath.reporting.mathematics import text_html
 from respath.reporting.page import CHIPS, chip, main, page
 from tests.golden.toy import ROOT, run_id, toy, toy_project

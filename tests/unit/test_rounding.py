@@ -8,9 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from respath.comparison.cells import MATCH, build_grid, is_number, judge_exact
-from respath.comparison.claims import signed
 from respath.config.project import Project, find_root
-from respath.quantities.rounding import fixed, rounded, significant
+from respath.quantities.rounding import fixed, rounded, signed, significant
 from respath.reporting.layout import number
 from respath.results.reader import Results
 

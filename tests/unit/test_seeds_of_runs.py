@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from respath.comparison.cells import build_grid
-from respath.comparison.claims import judge_claim
+from respath.comparison.claims import judge_claims
 from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
 from respath.errors import UserError
@@ -114,8 +114,8 @@ def test_a_table_tells_the_seeds_of_each_row_and_a_claim_with_one_seed_stays_ope
             "needs_seeds": 3,
         }
     )
-    verdict = judge_claim(project, results, "toy", claim)
-    assert verdict.verdict == "inconclusive" and verdict.reason.startswith("1 of the 3 paired seeds")
+    (verdict,) = judge_claims(project, results, "toy", [claim])
+    assert verdict.verdict == "too few runs" and verdict.reason.startswith("1 of the 3 paired seeds")
 
 
 def test_mini_pairs_the_models_that_its_first_verdicts_need():

@@ -1,85 +1,162 @@
-"""Verdicts on the claims of a paper: paired over seeds, never from one seed."""
+"""Verdicts on a paper's claims: the samples of both sides become comparisons, and all claims are judged together."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from respath.config.project import Project
+from respath.config.request import RunRequest
 from respath.errors import UserError
+from respath.files import canonical_json
+from respath.papers import needs
 from respath.papers.claims import Claim, Expect, Side, Test
+from respath.papers.resolve import Resolver
 from respath.quantities import metrics
-from respath.quantities.quantity import Reading
-from respath.quantities.rounding import significant
+from respath.quantities.derived import DERIVED, named
+from respath.quantities.quantity import Quantity, is_number
+from respath.quantities.rounding import signed
 from respath.quantities.sample import Sample
-from respath.quantities.statistics import CONFIDENCE, POWER, Interval, mean, t_interval
+from respath.quantities.statistics import Documents, Group, mean, paired_documents
+from respath.quantities.verdicts import (
+    CONTRADICTED,
+    NOT_RUN,
+    SUPPORTED,
+    UNDECIDED,
+    Comparison,
+    Hypothesis,
+    Outcome,
+    Verdict,
+    judge,
+)
 from respath.results.reader import Results
 
-SUPPORTED, CONTRADICTED, INCONCLUSIVE = "supported", "contradicted", "inconclusive"
-NOT_RUN, NOT_JUDGED = "not run", "not judged at this scale"
-#: Every verdict, in the order of reports.
-VERDICTS = (SUPPORTED, CONTRADICTED, INCONCLUSIVE, NOT_RUN, NOT_JUDGED)
-
 
 @dataclasses.dataclass(frozen=True)
-class TestVerdict:
-    """Verdict of one comparison with its evidence. ``left`` and ``right`` are means over the seeds that have both."""
-
-    __test__ = False
-
-    text: str
-    verdict: str
-    reason: str
-    left: float | None = None
-    right: float | None = None
-    seeds: tuple[int, ...] = ()
-    interval: Interval | None = None
-    region: tuple[float, float] | None = None
-    printed: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; a bound that does not exist is null."""
-        data = dataclasses.asdict(self) | {"seeds": list(self.seeds)}
-        data["region"] = (
-            [bound if math.isfinite(bound) else None for bound in self.region] if self.region else None
-        )
-        return data
-
-
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """Verdict of a claim. ``tests`` carries the evidence also where the scale may not judge."""
+class JudgedClaim:
+    """A claim with its verdict. ``printed``: what the paper prints of each comparison, by side."""
 
     claim: Claim
-    verdict: str
-    reason: str
-    tests: tuple[TestVerdict, ...]
+    found: Verdict
+    printed: tuple[dict[str, Any], ...]
+
+    @property
+    def verdict(self) -> str:
+        """One of the seven."""
+        return self.found.verdict
+
+    @property
+    def reason(self) -> str:
+        """What decided it, or what is missing."""
+        return self.found.reason
+
+    @property
+    def standing(self) -> str:
+        """Primary with its adjusted p-value, or exploratory; ours, where the paper does not ask."""
+        words = ["a question of ours"] if self.claim.ours else []
+        if self.claim.primary:
+            words.append("primary")
+            if self.found.adjusted is not None:
+                words.append(f"adjusted p = {self.found.adjusted:.2g}")
+        elif self.claim.needs_seeds:
+            words.append("exploratory")
+        return ", ".join(words)
+
+    @property
+    def tests(self) -> tuple[Outcome, ...]:
+        """Its comparisons, with their evidence also where the scale may not judge."""
+        return self.found.outcomes
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
+        claim = self.claim
         return {
-            "id": self.claim.id,
-            "title": self.claim.title,
-            "source": self.claim.source,
+            "id": claim.id,
+            "title": claim.title,
+            "source": claim.source,
             "verdict": self.verdict,
             "reason": self.reason,
-            "judged_at": list(self.claim.judged_at),
-            "needs_seeds": self.claim.needs_seeds,
-            "decisions": list(self.claim.decisions),
-            "note": self.claim.note,
-            "tests": [test.as_dict() for test in self.tests],
+            "primary": claim.primary,
+            "ours": claim.ours,
+            "p": self.found.p,
+            "adjusted_p": self.found.adjusted,
+            "judged_at": list(claim.judged_at),
+            "needs_seeds": claim.needs_seeds,
+            "decisions": list(claim.decisions),
+            "note": claim.note,
+            "tests": [
+                outcome.as_dict() | {"printed": printed}
+                for outcome, printed in zip(self.tests, self.printed, strict=True)
+            ],
+            "alternatives": {
+                name: [outcome.as_dict() for outcome in outcomes]
+                for name, outcomes in self.found.alternatives.items()
+            },
         }
 
 
-def judge_interval(interval: Interval, region: tuple[float, float]) -> str:
-    """Inside the open region: supported. Wholly beyond a bound: contradicted. Holding a bound: inconclusive."""
-    low, high = region
-    if low < interval.low and interval.high < high:
-        return SUPPORTED
-    if interval.high < low or interval.low > high:
-        return CONTRADICTED
-    return INCONCLUSIVE
+def judge_claims(
+    project: Resolver, results: Results, paper: str, claims: Sequence[Claim] | None = None
+) -> list[JudgedClaim]:
+    """Verdicts on all claims of a paper, in the order of its file, from whatever results exist; or on these claims as if they were
+    all."""
+    folder = project.folder(paper)
+    claims = folder.claims if claims is None else claims
+    maker = _Maker(project, results, paper)
+    hypotheses = [
+        Hypothesis(
+            id=claim.id,
+            comparisons=[maker.comparison(test) for test in claim.tests],
+            needs_seeds=claim.needs_seeds,
+            primary=claim.primary,
+            faithful=claim.as_in_paper,
+            alternatives={
+                each.name: [maker.comparison(test) for test in each.of(claim.tests)]
+                for each in claim.alternatives
+            },
+            not_judged=""
+            if project.scale.id in claim.judged_at
+            else f"judged at {', '.join(claim.judged_at)}",
+        )
+        for claim in claims
+    ]
+    found = judge(hypotheses, folder.variance, maker.families())
+    return [
+        JudgedClaim(claim, found[claim.id], tuple(folder.printed(test) for test in claim.tests))
+        for claim in claims
+    ]
+
+
+def evidence(outcome: Outcome) -> str:
+    """Both intervals, both parts of the error, and what the printed effect would need; empty where nothing was tested."""
+    if outcome.own is None:
+        return ""
+    parts = []
+    for name, interval in (("own", outcome.own), ("pooled", outcome.pooled)):
+        if interval is not None:
+            parts.append(
+                f"{name} variance: {signed(interval.low)} to {signed(interval.high)} ({interval.freedom:.3g} degrees of freedom)"
+            )
+    if outcome.pooled is None:
+        parts.append(f"not pooled: {outcome.not_pooled}")
+    used = outcome.interval
+    error = f"standard error from seeds {used.seed_error:.2g}"
+    if used.text_error is not None:
+        error += (
+            f", from the choice of text {used.text_error:.2g} ({sum(outcome.documents.values())} documents)"
+        )
+    parts.append(error)
+    if outcome.unknown:
+        parts.append(f"one document only, so no error from the choice of text: {', '.join(outcome.unknown)}")
+    if outcome.verdict == UNDECIDED and outcome.printed is not None:
+        if outcome.needed is None:
+            parts.append("no number of seeds would show the printed effect")
+        else:
+            hours = f", {outcome.needed_hours:.2g} core-hours more" if outcome.needed_hours else ""
+            parts.append(f"the printed effect needs {outcome.needed} seeds{hours}")
+    return "; ".join(parts)
 
 
 def judge_exact_claim(expect: Expect, left: float, right: float | None) -> str:
@@ -88,155 +165,203 @@ def judge_exact_claim(expect: Expect, left: float, right: float | None) -> str:
         return SUPPORTED if abs(left / 1e6 - expect.rounds_to_million) <= 0.5 else CONTRADICTED
     value = left if expect.equals is not None else left - right
     wanted = expect.equals if expect.equals is not None else expect.difference
-    return (
-        SUPPORTED
-        if math.isclose(value, wanted, rel_tol=1e-12, abs_tol=0.0) or value == wanted
-        else CONTRADICTED
-    )
+    same = math.isclose(value, wanted, rel_tol=1e-12, abs_tol=0.0) or value == wanted
+    return SUPPORTED if same else CONTRADICTED
 
 
-def judge_claim(project: Project, results: Results, paper: str, claim: Claim) -> Verdict:
-    """The verdict on one claim from whatever results exist."""
-    printed = project.folder(paper).printed
-    tests = tuple(
-        dataclasses.replace(_judge_test(results, paper, claim, test), printed=printed(test))
-        for test in claim.tests
-    )
-    if project.scale.id not in claim.judged_at:
-        return Verdict(claim, NOT_JUDGED, f"judged at {', '.join(claim.judged_at)}", tests)
-    verdicts = [test.verdict for test in tests]
-    if len(tests) == 1:
-        return Verdict(claim, verdicts[0], tests[0].reason, tests)
-    for verdict in (CONTRADICTED, SUPPORTED, NOT_RUN):
-        concerned = [test for test in tests if test.verdict == verdict]
-        # One contradicted comparison refutes a claim over all of them; the other verdicts need all.
-        if concerned and (verdict == CONTRADICTED or len(concerned) == len(tests)):
-            reason = f"{len(concerned)} of {len(tests)} comparisons"
-            if verdict == NOT_RUN:
-                reason += f": {'; '.join(dict.fromkeys(test.reason for test in concerned))}"
-            else:
-                # The reader wants the comparison that decides: the clearest refutation, or the weakest support.
-                shown = (max if verdict == CONTRADICTED else min)(concerned, key=_clearance)
-                reason += (
-                    f", {'clearest' if verdict == CONTRADICTED else 'weakest'}: {shown.text}: {shown.reason}"
-                )
-            return Verdict(claim, verdict, reason, tests)
-    parts = [f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts]
-    open_ones = [test for test in tests if test.verdict == INCONCLUSIVE] or [
-        test for test in tests if test.verdict == NOT_RUN
-    ]
-    reason = f"of {len(tests)} comparisons {', '.join(parts)}; {open_ones[0].text}: {open_ones[0].reason}"
-    return Verdict(claim, INCONCLUSIVE, reason, tests)
+def worst(metric: str) -> int:
+    """Where a diverged run's value ranks: +1 above all others (losses), -1 below (accuracies), 0 where a metric has no better end."""
+    kind, _, name = metric.partition(".")
+    if kind in ("loss", "curve") and metric != "curve.critical_step":
+        return 1
+    if metric.startswith("train.loss"):
+        return 1
+    if kind == "lm":
+        return 1 if name.endswith(("perplexity", "bits_per_byte")) else -1
+    return 0
 
 
-def _clearance(test: TestVerdict) -> float:
-    """Distance of a decided interval from the bound that it had to clear, in standard errors (exact ones: infinite)."""
-    interval = test.interval
-    if interval is None or interval.stderr == 0:
-        return math.inf
-    low, high = test.region
-    inside = test.verdict == SUPPORTED
-    gaps = (
-        (interval.low - low, high - interval.high) if inside else (low - interval.high, interval.low - high)
-    )
-    return (min if inside else max)(gaps) / interval.stderr
+#: One run in a comparison: its coefficient, what it is, and its readings.
+Part = tuple[int, RunRequest, Sample]
 
 
-def signed(value: float) -> str:
-    """Three significant digits with a sign that reads as one."""
-    return significant(value, 3, sign=True).replace("-", "−")
+class _Maker:
+    """Makes comparisons from the samples of one paper; a run's sample is read once."""
+
+    def __init__(self, project: Resolver, results: Results, paper: str):
+        self.project, self.results, self.paper = project, results, paper
+        self.folder = project.folder(paper)
+        self._samples: dict[tuple[str, str], Sample] = {}
+        #: Metric and size of every comparison that has values.
+        self._asked: dict[tuple[str, str | None], None] = {}
+
+    def sample(self, metric: str, request: RunRequest) -> Sample:
+        """A metric of one run."""
+        key = metric, _name(request)
+        if key not in self._samples:
+            self._samples[key] = self.results.sample(self.paper, Quantity(metric, request))
+        return self._samples[key]
+
+    def comparison(self, test: Test) -> Comparison | Outcome:
+        """One comparison; an Outcome where it is exact, or where it cannot be made."""
+        text = _describe(test)
+        try:
+            if metrics.is_exact(test.metric):
+                return self._exact(test, text)
+            derived = DERIVED.get(test.metric)
+            if derived is not None and derived.compares:
+                return self._compared(test, text)
+            return self._measured(test, text)
+        except UserError as error:
+            # A size that the variant does not fit, or an analysis that does not exist.
+            return Outcome(text, NOT_RUN, error.lines[0])
+
+    def _exact(self, test: Test, text: str) -> Outcome:
+        sides = [self.sample(test.metric, side.request()) for side in (test.left, test.right) if side]
+        for side in sides:
+            if side.state != "measured":
+                return Outcome(text, NOT_RUN, side.reason)
+        left, right = sides[0].value, sides[1].value if test.right else None
+        if test.expect.difference is not None:
+            value, found = left - right, f"the difference is {left - right:,}".replace("-", "−")
+        elif test.expect.rounds_to_million is not None:
+            value, found = left, f"the count is {left:,}"
+        else:
+            value, found = left, f"the value is {left:.12g}"
+        return Outcome(text, judge_exact_claim(test.expect, left, right), f"{found} (exact)", value=value)
+
+    def _compared(self, test: Test, text: str) -> Comparison:
+        """A metric that compares two runs by itself (a ratio, a saving): one value per seed, without a common part to take away."""
+        (quantity,) = test.sides()
+        whole = self.results.sample(self.paper, quantity)
+        diverged = dict.fromkeys((s for s, r in whole.by_seed.items() if r.state == "diverged"), 0)
+        return Comparison(
+            text=text,
+            region=test.expect.region(),
+            values=whole.numbers,
+            runs={text: 1},
+            diverged=diverged,
+            absent=whole.reason,
+            printed=self._printed(test),
+        )
+
+    def _measured(self, test: Test, text: str) -> Comparison | Outcome:
+        parts = list(self._parts(test))
+        samples = [sample for _, _, sample in parts]
+        values, diverged = {}, {}
+        for seed in (
+            seed for seed in samples[0].by_seed if all(seed in sample.by_seed for sample in samples)
+        ):
+            lost = {
+                weight * worst(test.metric)
+                for weight, _, sample in parts
+                if sample.by_seed[seed].state == "diverged"
+            }
+            if lost:
+                diverged[seed] = lost.pop() if len(lost) == 1 else 0
+            elif all(seed in sample.numbers for sample in samples):
+                values[seed] = math.fsum(weight * sample.numbers[seed] for weight, _, sample in parts)
+        runs: collections.Counter[str] = collections.Counter()
+        for weight, request, _ in parts:
+            runs[_name(request)] += weight
+        try:
+            documents = _documents(parts, values)
+        except ValueError as error:
+            return Outcome(text, UNDECIDED, f"{error}; evaluate both sides again, on one token store")
+        absent = "; ".join(dict.fromkeys(sample.reason for sample in samples if sample.reason))
+        costs = [self._hours(sample) for sample in samples]
+        if values:
+            self._asked[test.metric, test.left.size] = None
+        return Comparison(
+            text=text,
+            region=test.expect.region(),
+            values=values,
+            runs={run: weight for run, weight in runs.items() if weight},
+            family=(test.metric, test.left.size),
+            margin=test.expect.matters,
+            diverged=diverged,
+            documents=documents,
+            absent=absent,
+            printed=self._printed(test),
+            cost=math.fsum(costs) if None not in costs else None,
+        )
+
+    def _parts(self, test: Test) -> Iterator[Part]:
+        """The runs of a comparison; of a claim about the left value, those of the left side."""
+        for weight, side in zip((1,) if test.expect.of_left_alone else (1, -1), test.sides(), strict=False):
+            yield weight, side.subject, self.sample(test.metric, side.subject)
+            if side.against:
+                yield -weight, side.against, self.sample(test.metric, side.against)
+
+    def _printed(self, test: Test) -> float | None:
+        """The paper's value of what is judged, where it prints one as a number."""
+        printed = self.folder.printed(test)
+        value = printed.get("left") if test.expect.of_left_alone else printed.get("difference")
+        if value is None and not test.expect.of_left_alone and {"left", "right"} <= printed.keys():
+            value = printed["left"] - printed["right"]
+        return value if is_number(value) else None
+
+    def _hours(self, sample: Sample) -> float | None:
+        """Core-hours of one seed: the mean over those that are trained; None where none is."""
+        hours = []
+        for run in sample.runs:
+            train = self.results.train(run) or {}
+            seconds = (train.get("cost") or {}).get("seconds")
+            if seconds:
+                used = train.get("provenance") or {}
+                cores = (used.get("threads") or 1) * (used.get("processes") or 1)
+                hours.append(seconds * cores / 3600)
+        return mean(hours) if hours else None
+
+    def families(self) -> dict[tuple[str, str | None], list[Group]]:
+        """Differences from the baseline of every run of the paper's tables and figures that was measured, for the pools."""
+        baseline = self.folder.paper.accounting.baseline
+        sizes: dict[str, dict[str, RunRequest]] = {}
+        for artifact in self.project.artifacts(self.paper):
+            for _, quantity in needs.named(artifact):
+                for request in needs.requests(quantity):
+                    if request.size and request.variant not in (None, baseline):
+                        sizes.setdefault(request.size, {})[_name(request)] = request
+        return {
+            (metric, size): list(self._differences(metric, sizes.get(size, {}).values(), baseline))
+            for metric, size in self._asked
+        }
+
+    def _differences(self, metric: str, requests: Iterable[RunRequest], baseline: str) -> Iterator[Group]:
+        for request in requests:
+            base = request.model_copy(update={"variant": baseline})
+            try:
+                left, right = self.sample(metric, request).numbers, self.sample(metric, base).numbers
+            except UserError:  # a run or metric that this one cannot have
+                continue
+            both = {seed: left[seed] - right[seed] for seed in left if seed in right}
+            if len(both) > 1:
+                yield Group(both, {_name(request): 1, _name(base): -1})
 
 
-def _describe(side: Side) -> str:
-    parts = [side.size or "+".join(side.sizes), side.variant]
-    parts += [f"T {side.context}"] if side.context else []
-    parts += [f"{key} {value}" for key, value in side.recipe.items()]
-    return " ".join(parts)
+def _name(request: RunRequest) -> str:
+    """A run in the paper's terms, whatever way it was written down."""
+    return canonical_json(request.model_dump(mode="json", exclude_defaults=True))
 
 
-def _describe_test(test: Test) -> str:
-    against = f" against {_describe(test.right)}" if test.right else ""
-    return f"{test.metric} of {_describe(test.left)}{against}"
+def _documents(parts: Sequence[Part], values: Mapping[int, float]) -> dict[str, Documents]:
+    """Sums per document of a comparison, where every run has them at every seed that counts."""
+    sides = []
+    for weight, _, sample in parts:
+        items = {seed: sample.by_seed[seed].items for seed in values}
+        if not items or None in items.values():
+            return {}
+        sides.append((weight, items))
+    return paired_documents(sides)
 
 
-def _judge_test(results: Results, paper: str, claim: Claim, test: Test) -> TestVerdict:
-    text = _describe_test(test)
-    try:
-        left, right, judged = _samples(results, paper, test)
-        if metrics.is_exact(test.metric):
-            return _judge_exact(test, left, right, text)
-        return _judge_seeds(claim, test, left, right, judged, text)
-    except UserError as error:
-        # Likewise a size that the variant does not fit, or an analysis that does not exist.
-        return TestVerdict(text, NOT_RUN, error.lines[0])
+def _describe(test: Test) -> str:
+    against = f" against {_side(test.right)}" if test.right else ""
+    return f"{test.metric} of {_side(test.left)}{against}"
 
 
-def _samples(results: Results, paper: str, test: Test) -> tuple[Sample | None, Sample | None, Sample]:
-    """Both sides, where they are numbers of their own, and what is judged."""
-    left, *others = (results.sample(paper, side) for side in test.sides())
-    if not others:
-        return (left, None, left) if test.right is None else (None, None, left)
-    (right,) = others
-    pairs = left.minus(right)
-    if not test.expect.of_left_alone:
-        return left, right, pairs
-    # Judged where both sides are there: a claim that names another run speaks of their pairs.
-    kept = {seed: left.by_seed[seed] for seed, one in pairs.by_seed.items() if one.state == "measured"}
-    return left, right, dataclasses.replace(pairs, by_seed={**pairs.by_seed, **kept})
-
-
-def _judge_exact(test: Test, left: Sample, right: Sample | None, text: str) -> TestVerdict:
-    for side in (left, right):
-        if side is not None and side.state != "measured":
-            return TestVerdict(text, NOT_RUN, side.reason)
-    left, right = left.value, right.value if right else None
-    verdict = judge_exact_claim(test.expect, left, right)
-    if test.expect.difference is not None:
-        found = f"the difference is {left - right:,}".replace("-", "−")
-    elif test.expect.rounds_to_million is not None:
-        found = f"the count is {left:,}"
-    else:
-        found = f"the value is {left:.12g}"
-    return TestVerdict(text, verdict, f"{found} (exact)", left, right)
-
-
-def _judge_seeds(
-    claim: Claim, test: Test, left: Sample | None, right: Sample | None, judged: Sample, text: str
-) -> TestVerdict:
-    values = judged.numbers
-    seeds, n = tuple(values), len(values)
-    absent = [reading for reading in judged.by_seed.values() if reading.state != "measured"]
-    if n == 0:
-        return _nothing(test, absent, text)
-    paired = test.right is not None and not test.expect.of_left_alone
-    left_mean = mean([(left or judged).values[seed] for seed in seeds])
-    right_mean = mean([right.values[seed] for seed in seeds]) if right else None
-    need = max(2, claim.needs_seeds)
-    kind, show = ("difference", signed) if paired else ("value", "{:.4g}".format)
-    interval = t_interval(list(values.values())) if n >= 2 else None
-    if n < need:
-        pairs = "paired seeds" if test.right else "seeds"
-        why = f"{n} of the {need} {pairs} that a verdict needs ({kind} {show(mean(list(values.values())))})"
-        if any(reading.state == "diverged" for reading in absent):
-            why += "; some runs diverged"
-        return TestVerdict(text, INCONCLUSIVE, why, left_mean, right_mean, seeds, interval, None)
-    region = test.expect.region()
-    verdict = judge_interval(interval, region)
-    reason = (
-        f"{kind} {show(interval.mean)}, {CONFIDENCE:.0%} interval {show(interval.low)} to {show(interval.high)} "
-        f"over {n} {'paired ' if test.right else ''}seeds"
-    )
-    remarks = dict.fromkeys(judged.by_seed[seed].reason for seed in seeds if judged.by_seed[seed].reason)
-    if remarks:
-        reason += f" ({'; '.join(remarks)})"
-    if verdict == INCONCLUSIVE:
-        reason += f"; smallest effect that {n} seeds could have detected: {interval.detectable:.2g} (power {POWER:.0%})"
-    return TestVerdict(text, verdict, reason, left_mean, right_mean, seeds, interval, region)
-
-
-def _nothing(test: Test, absent: list[Reading], text: str) -> TestVerdict:
-    """Of a comparison without a single value: why."""
-    diverged = [reading for reading in absent if reading.state == "diverged"]
-    if diverged:
-        return TestVerdict(text, INCONCLUSIVE, f"diverged: {diverged[0].reason}")
-    return TestVerdict(text, NOT_RUN, absent[0].reason if absent else "no values")
+def _side(side: Side) -> str:
+    sizes = "+".join(side.sizes)
+    text = f"{sizes} {named(side.request(''))}".strip() if sizes else named(side.request())
+    other = side.subtracted()
+    return f"({text} less {named(other)})" if other else text

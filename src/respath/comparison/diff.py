@@ -16,15 +16,16 @@ from respath.comparison.cells import (
     is_number,
     rank_agreement,
 )
-from respath.comparison.claims import CONTRADICTED, VERDICTS, judge_claim, signed
-from respath.comparison.claims import NOT_RUN as CLAIM_NOT_RUN
+from respath.comparison.claims import judge_claims
 from respath.comparison.code import stale_runs
 from respath.comparison.costs import duration, estimates
 from respath.comparison.noise import noise
 from respath.comparison.notes import scale_notes
 from respath.comparison.provenance import provenance_of_artifact
 from respath.config.project import Artifact, Project
-from respath.quantities.rounding import rounded
+from respath.quantities.rounding import rounded, signed
+from respath.quantities.verdicts import CONTRADICTED, VERDICTS
+from respath.quantities.verdicts import NOT_RUN as CLAIM_NOT_RUN
 from respath.results.reader import Results
 
 #: Cells shown one by one in Markdown; the others are counted (diff.json has them all).
@@ -40,11 +41,7 @@ def compare(project: Project, results: Results, targets: Iterable[str] | None = 
         if targets is not None and not artifacts:
             continue
         folder = project.folder(paper).paper
-        claims = (
-            []
-            if targets is not None
-            else [judge_claim(project, results, paper, claim) for claim in project.folder(paper).claims]
-        )
+        claims = [] if targets is not None else judge_claims(project, results, paper)
         runs = {run.id: run for artifact in artifacts for run in project.trained_runs(artifact)}
         stale = stale_runs(results, runs.values())
         grids = [build_grid(project, results, artifact) for artifact in artifacts if artifact.is_table]
@@ -228,7 +225,11 @@ def markdown(document: dict[str, Any]) -> str:
         if paper["claims"]:
             lines += ["### Claims", "", _row("claim", "verdict", "reason"), "|---|---|---|"]
             lines += [
-                _row(f"{claim['title']} (`{claim['id']}`)", claim["verdict"], claim["reason"])
+                _row(
+                    f"{claim['title']} (`{claim['id']}`{', primary' if claim['primary'] else ''})",
+                    claim["verdict"],
+                    claim["reason"],
+                )
                 for claim in paper["claims"]
             ]
             lines += [""]

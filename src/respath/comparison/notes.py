@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import string
 
-from respath.comparison.claims import signed
 from respath.config.project import Project
 from respath.errors import UserError, did_you_mean
 from respath.papers.scales import MOST_COEFFICIENT_LR, Measured
+from respath.quantities.rounding import signed
 from respath.results.reader import Results
 from respath.spec.recipe import Recipe, summed_learning_rate
 

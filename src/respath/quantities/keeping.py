@@ -79,6 +79,7 @@ def thinned_train(train: Mapping[str, Any]) -> dict[str, Any]:
     """train.json with a thinned curve and without paths."""
     return {key: train.get(key) for key in _TRAIN} | {
         "curve": thinned(train["curve"]),
+        "validation": rounded(train.get("validation")),
         "weights": {"sha256": (train.get("weights") or {}).get("sha256")},
         "provenance": _provenance(train),
     }

@@ -169,6 +169,25 @@ def _unit_of_loss(name: str) -> str:
     return counts.get(field) or ("bits/byte" if field.endswith("bits_per_byte") else "nats/token")
 
 
+#: Orders of the n-gram models in ngrams.json.
+_ORDERS = ("unigram", "bigram", "trigram")
+
+
+def _read_ngrams(document: Document, name: str, subject: Resolved) -> Reading:
+    """``<order>.mean``, ``<order>.<domain>``: as ``loss.`` of a model that counts."""
+    order, _, rest = name.partition(".")
+    return _read_loss(document["orders"][order], rest, subject)
+
+
+def _unknown_ngrams(name: str, names: Names) -> str:
+    order, _, rest = name.partition(".")
+    if order not in _ORDERS:
+        return f"{order!r} is no order of n-grams{did_you_mean(order, _ORDERS)}"
+    if rest == "mean" or rest in names.domains:
+        return ""
+    return f"{rest!r} is no domain{did_you_mean(rest, ('mean', *names.domains))}"
+
+
 #: Metrics that lm-eval's tasks write, each also with ``_stderr``: shares in its files, per cent everywhere here, and others.
 _SHARES = ("acc", "acc_norm", "acc_bytes", "exact_match", "f1")
 _TASK_METRICS = (*_SHARES, "perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte")
@@ -235,6 +254,7 @@ _TRAIN_FIELDS = {
     "steps": "steps",
     "tokens": "tokens",
     "curve": "nats/token",
+    "validation": "nats/token",
     "loss.final": "nats/token",
     "loss.window": "steps",
     "cost.seconds": "s",
@@ -254,12 +274,14 @@ def _read_train(document: Document, name: str, subject: Resolved) -> Reading:
     value, unknown = dig(document, name)
     if unknown:
         return missing(f"train.json has no {name}{unknown}")
-    if document.get("status") == "diverged" and name.startswith(("loss", "curve")):
+    if document.get("status") == "diverged" and name.startswith(("loss", "curve", "validation")):
         return Reading(state="diverged", reason=document.get("reason") or "training diverged")
     if name == "curve" and not value.get("step"):
         return missing(NO_CURVE if imported(document) else "train.json holds no curve")
     if value is None and imported(document):
         return missing("imported, its training is not recorded here")
+    if name == "validation" and value is None:
+        return missing("trained without validation on its way")
     return Reading(value)
 
 
@@ -360,7 +382,7 @@ def _unknown_sample(name: str, names: Names) -> str:
 _RECORDS = (
     Kind(
         "train", "training of a run", of="run", path="runs/{run}/train.json", writes="train",
-        keys=("status", "loss", "curve"), read=_read_train, unknown=_unknown_train, unit=lambda name: _TRAIN_FIELDS.get(name, ""), is_series=lambda name: name == "curve",
+        keys=("status", "loss", "curve"), read=_read_train, unknown=_unknown_train, unit=lambda name: _TRAIN_FIELDS.get(name, ""), is_series=lambda name: name in ("curve", "validation"),
         kept="run", keep=keeping.thinned_train, restore=keeping.restored_train,
     ),
     Kind(
@@ -385,7 +407,7 @@ _RECORDS = (
     ),
     Kind(
         "ngrams", "n-grams of a run's own tokens, on the same validation text", of="start", path="evals/{run}/ngrams.json",
-        writes="ngrams", keys=("status", "orders"), unit=lambda name: "nats/token" if name.endswith("loss") else "",
+        writes="ngrams", keys=("status", "orders"), read=_read_ngrams, unknown=_unknown_ngrams, unit=lambda name: "nats/token",
         kept="summary", lacks="n-grams are not counted",
     ),
     Kind(

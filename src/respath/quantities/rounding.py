@@ -26,6 +26,11 @@ def fixed(value: float, decimals: int, sign: bool = False) -> str:
     return f"{number if number else abs(number):{'+' if sign else ''}f}"
 
 
+def signed(value: float) -> str:
+    """Three significant digits with a sign that reads as one."""
+    return significant(value, 3, sign=True).replace("-", "−")
+
+
 def significant(value: float, digits: int, sign: bool = False) -> str:
     """``value`` with so many significant digits, in the form of Python's ``g``."""
     if not value or not math.isfinite(value):

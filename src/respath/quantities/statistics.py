@@ -76,6 +76,7 @@ def standard_error(values: Sequence[float]) -> float | None:
     return None if variance is None else math.sqrt(variance / len(values))
 
 
+@functools.lru_cache(maxsize=4096)
 def _t_quantile(probability: float, freedom: float) -> float:
     from scipy.special import ndtri, stdtrit  # heavy, and only reports need it
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+from respath.quantities.rounding import signed
 from respath.quantities.statistics import (
     CONFIDENCE,
     POWER,
@@ -189,11 +190,6 @@ def decide(p: Mapping[str, float], level: float = LEVEL) -> str:
     return next((decision for decision in _DECISIONS if p.get(decision, 1.0) < level), UNDECIDED)
 
 
-def signed(value: float) -> str:
-    """Three significant digits with a sign that reads as one."""
-    return f"{value:+.3g}".replace("-", "−")
-
-
 def judge_comparison(
     comparison: Comparison, needs_seeds: int = 2, variance: str = "own", pooled: Pool | None = None
 ) -> Outcome:
@@ -243,7 +239,7 @@ def judge_comparison(
         reason += f"; {lost}, " + ("without a rank" if unranked else "which rank worst")
     if verdict == UNDECIDED:
         reason += f"; smallest effect that {n} seeds could have shown: {interval.detectable:.2g} (power {POWER:.0%})"
-    if variance == "pooled" and not_pooled:
+    if variance == "pooled" and not_pooled and comparison.is_difference:
         reason += f"; own variance: {not_pooled}"
     return dataclasses.replace(
         base,

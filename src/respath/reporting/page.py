@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 
 from respath.comparison.cells import STATUSES, Grid, build_grid, rank_agreement
-from respath.comparison.claims import VERDICTS, Verdict, judge_claim, signed
+from respath.comparison.claims import JudgedClaim, evidence, judge_claims
 from respath.comparison.costs import duration, estimates
 from respath.comparison.diff import (
     counts_text,
@@ -30,6 +30,8 @@ from respath.config.project import Artifact, Project
 from respath.errors import OK, guard
 from respath.files import write_text
 from respath.quantities.kinds import imported
+from respath.quantities.rounding import signed
+from respath.quantities.verdicts import VERDICTS
 from respath.reporting import figure as figures
 from respath.reporting.contamination import overlap_context
 from respath.reporting.footer import footer_lines
@@ -51,7 +53,9 @@ CHIPS = {
     "not comparable at this scale": ("≁", "neutral"),
     "supported": ("✓", "good"),
     "contradicted": ("✗", "bad"),
-    "inconclusive": ("?", "warn"),
+    "no effect seen": ("=", "warn"),
+    "undecided": ("?", "warn"),
+    "too few runs": ("?", "soft"),
     "not judged at this scale": ("–", "quiet"),
 }
 
@@ -155,7 +159,7 @@ def artifact_context(project: Project, results: Results, artifact: Artifact) -> 
     }
 
 
-def claim_context(verdict: Verdict) -> dict[str, Any]:
+def claim_context(verdict: JudgedClaim) -> dict[str, Any]:
     """What the page shows of a claim."""
     source = ", ".join(f"{key.capitalize()} {value}" for key, value in verdict.claim.source.items())
     return {
@@ -166,14 +170,16 @@ def claim_context(verdict: Verdict) -> dict[str, Any]:
         "reason": verdict.reason,
         "note": verdict.claim.note,
         "decisions": verdict.claim.decisions,
+        "standing": verdict.standing,
         "tests": [
             {
                 "text": test.text,
                 "chip": chip(test.verdict),
                 "reason": test.reason,
-                "printed": _printed_text(test.printed),
+                "evidence": evidence(test),
+                "printed": _printed_text(printed),
             }
-            for test in verdict.tests
+            for test, printed in zip(verdict.tests, verdict.printed, strict=True)
         ],
     }
 
@@ -201,7 +207,7 @@ def page(project: Project, results: Results, paper_id: str, folder: Path) -> str
         else figure_context(project, results, artifact, folder)
         for artifact in project.artifacts(paper_id)
     ]
-    verdicts = [judge_claim(project, results, paper_id, claim) for claim in project.folder(paper_id).claims]
+    verdicts = judge_claims(project, results, paper_id)
     claims = [claim_context(verdict) for verdict in verdicts]
     tally = {name: sum(verdict.verdict == name for verdict in verdicts) for name in VERDICTS}
     cells = dict.fromkeys(STATUSES, 0)

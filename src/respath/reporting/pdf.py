@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from respath.comparison.claims import judge_claim
+from respath.comparison.claims import judge_claims
 from respath.comparison.diff import scale_note
 from respath.comparison.options import add_options, open_project
 from respath.comparison.provenance import provenance_of, provenance_of_artifact
@@ -61,7 +61,7 @@ def document(project: Project, results: Results, paper_id: str, folder: Path) ->
             }
         )
     data = provenance_of(project, results, paper_id, [])
-    claims = [judge_claim(project, results, paper_id, claim) for claim in project.folder(paper_id).claims]
+    claims = judge_claims(project, results, paper_id)
     return (
         environment(project)
         .get_template("paper.tex.j2")
