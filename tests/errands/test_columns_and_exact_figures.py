@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import shutil
 
 import pytest
 from scipy.stats import ttest_1samp
 
-from respath.accounting import account
-from respath.config.project import Project
+from respath.accounting import account as account_of
+from respath.config.project import Artifact, Project
+from respath.papers.figures import Panels
 from respath.reporting.figure import render, scale_line
 from respath.reporting.panels.build import shown
 from respath.reporting.table import render as render_table
@@ -18,7 +20,7 @@ from respath.results.reader import Results
 from tests.errands import apply
 from tests.golden.synthetic_results import write_results
 from tests.golden.toy import ROOT as TOY
-from tests.golden.toy import toy_loss
+from tests.golden.toy import account, toy_loss
 
 
 def changed(folder, patch, scale="paper"):
@@ -79,9 +81,32 @@ def test_kv_bytes_over_contexts_are_one_yaml_and_need_no_result(tmp_path):
     for line, variant in zip(panel.of("ours"), ("base", "odd"), strict=True):
         model = project.model_of("toy", "S", variant, "paper")
         assert [(mark.x, mark.value) for mark in line.marks] == [
-            (context, account(model, context=context).kv_cache.bytes) for context in (64, 128, 4096)
+            (context, account_of(model, context=context).kv_cache.bytes) for context in (64, 128, 4096)
         ]
         assert all(mark.stderr is None for mark in line.marks)
     files = render(project, results, artifact)
     assert set(files) == {"csv", "pdf", "png"} and len(files["csv"].splitlines()) == 7
     assert scale_line(project, artifact) == "Scale smoke: nothing here is trained; shapes are the paper's own"
+
+
+def test_points_stand_where_a_metric_of_their_shape_puts_them(tmp_path):
+    project = Project(TOY, {"papers": ["toy"], "scale": "paper"})
+    write_results(project, tmp_path, loss_of=toy_loss)
+    panel = {
+        "kind": "sweep",
+        "title": "Loss by parameters",
+        "x": {"label": "parameters", "scale": "log"},
+        "at": "account.parameters.total",
+        "run": {"variant": "base"},
+        "lines": [{"points": [{"run": {"size": size}} for size in "LSM"]}],
+    }
+    document = {"kind": "panels", "title": "A figure", "section": "1", "panels": [panel]}
+    artifact = Artifact("toy", "fig9", Panels.model_validate_json(json.dumps(document)))
+    results = Results(project, tmp_path)
+    drawn = shown(project, results, artifact).panel("A").of("ours")[0].marks
+    assert [mark.x for mark in drawn] == [account(results, size, "base") for size in "SML"]
+    assert [mark.seeds for mark in drawn] == [3, 3, 3]
+    for wrong, said in (({"at": "loss.mean"}, "is measured"), ({"at": None}, "takes its place from `x`")):
+        document = {"kind": "panels", "title": "A figure", "section": "1", "panels": [{**panel, **wrong}]}
+        with pytest.raises(ValueError, match=said):
+            Panels.model_validate_json(json.dumps(document))

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from respath.analysis.__main__ import main
-from respath.analysis.catalogue import CATALOGUE, unknown_metric, unknown_series
 from respath.analysis.inputs import Inputs, document_rows
 from respath.data.loader import validation_rows
 from respath.files import canonical_json, read_json, sha256_file, write_json
+from respath.quantities.analyses import CATALOGUE, unknown_series
+from respath.quantities.metrics import unknown
 from tests.unit.corpus import tiny_tokens
 from tests.unit.finished_run import finished_run, scale_weights
 
@@ -235,11 +236,11 @@ def test_options_that_name_no_model_are_refused(arguments, said, capsys):
 
 
 def test_metrics_and_series_are_checked_by_name():
-    assert unknown_metric("analysis.pca.components_mean_from_layer2") is None
-    assert "did you mean 'entropy_mean'" in unknown_metric("analysis.importance.entropy_men")
-    assert "did you mean 'importance'" in unknown_metric("analysis.importanc.entropy_mean")
-    assert "has no scalar" in unknown_metric("analysis.gradients.value_ratio_layer1")
-    assert unknown_metric("analysis.gradients.value_ratio_layer1", comparing=True) is None
+    assert not unknown("analysis.pca.components_mean_from_layer2")
+    assert "did you mean 'entropy_mean'" in unknown("analysis.importance.entropy_men")
+    assert "did you mean 'importance'" in unknown("analysis.importanc.entropy_mean")
+    assert "compares two runs" in unknown("analysis.gradients.value_ratio_layer1", pair=False)
+    assert not unknown("analysis.gradients.value_ratio_layer1")
     assert unknown_series("similarity.hidden_layers") is None
     assert "did you mean 'token_importance'" in unknown_series("importance.token_importence")
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from respath.analysis.catalogue import CATALOGUE
 from respath.analysis.inputs import Inputs
 from respath.analysis.stage import analyse_model
 from respath.files import canonical_json
 from respath.model import build_model
+from respath.quantities.analyses import CATALOGUE
 from tests.unit.noise import with_noise
 from tests.unit.paper_variants import REFS, small_spec
 

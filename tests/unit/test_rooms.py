@@ -17,7 +17,6 @@ BELOW_PAPERS = (
     "quantities",
     "accounting",
     "config",
-    "analysis.catalogue",
     "documents",
     "settings",
     "files",
@@ -59,6 +58,20 @@ def test_nothing_below_papers_reads_one():
     for room in ("spec", "quantities", "data", "training"):
         for path in (SOURCE / room).rglob("*.py"):
             assert not {name for name in imports(path) if name.startswith("papers.")}, path
+
+
+def test_quantities_import_no_paper_no_file_of_results_and_nothing_above():
+    below = ("quantities", "spec", "config.request", "errors", "files")
+    for path in (SOURCE / "quantities").glob("*.py"):
+        above = {name for name in imports(path) if not name.startswith(below)}
+        assert not above, f"quantities/{path.name} imports {sorted(above)}"
+
+
+def test_only_kinds_name_a_result_file_or_a_list_of_kinds():
+    files = re.compile(r"(?<!respath )\b(runs|evals|analyses|kv)/\{|\bevals/|\b(loss|lm)\.json$")
+    for room in ("comparison", "reporting", "reference", "papers", "results", "config"):
+        for path in (SOURCE / room).rglob("*.py"):
+            assert not files.search(texts(path)), path
 
 
 def test_the_modules_of_papers_form_no_circle():

@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
 from respath import jobs
-from respath.analysis.catalogue import CATALOGUE
+from respath.quantities.analyses import CATALOGUE
 from respath.spec.document import identity
 from respath.config.project import Project
 from respath.spec.data import sample_id, tokenizer_id, tokens_id

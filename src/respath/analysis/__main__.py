@@ -10,9 +10,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from respath.analysis.catalogue import CATALOGUE
 from respath.errors import UserError, guard
 from respath.evaluation.weights import add_accept_code
+from respath.quantities.analyses import CATALOGUE
 from respath.startup import slow_imports
 
 _EPILOG = f"""\

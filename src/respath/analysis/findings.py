@@ -12,7 +12,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """Results of one module under the names of ``respath.analysis.catalogue``.
+    """Results of one module under the names of ``respath.quantities.analyses``.
 
     ``reason`` says why names are missing or null: what this variant does not have.
     """

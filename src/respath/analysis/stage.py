@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from respath.analysis import coefficients, gradients, importance, norms, removal
-from respath.analysis.catalogue import CATALOGUE, unknown_module
 from respath.analysis.findings import Findings
 from respath.analysis.importance import Importance
 from respath.analysis.inputs import Inputs
@@ -22,6 +21,7 @@ from respath.analysis.trace import Trace, trace
 from respath.errors import UserError
 from respath.files import atomic_open, write_json
 from respath.model.transformer import Transformer
+from respath.quantities.analyses import CATALOGUE, unknown_module
 from respath.training.provenance import versions
 
 SCHEMA = 1

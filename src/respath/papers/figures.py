@@ -9,13 +9,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from respath.analysis.catalogue import unknown_series
 from respath.config.request import RunRequest, merged
 from respath.errors import did_you_mean
 from respath.letters import Text
 from respath.papers.reported import PrintedCell
 from respath.papers.tables import target_names
 from respath.quantities import metrics
+from respath.quantities.analyses import unknown_series
 from respath.quantities.quantity import Quantity
 from respath.spec.document import Document
 
@@ -86,7 +86,8 @@ def _metric(value: str) -> str:
 class SweepPoint(Document):
     """One run at its place on the x axis."""
 
-    x: float
+    x: float | None = None
+    """null: where the panel's ``at`` puts it."""
     run: RunRequest = RunRequest()
 
 
@@ -105,6 +106,8 @@ class Sweep(Panel):
     x: Axis
     y: Axis = Axis(label=LOSS)
     metric: str = "loss.mean"
+    at: str | None = None
+    """A metric of each point's model that is its place on the x axis, in the paper's own shape, e.g. account.parameters.total."""
     lines: tuple[SweepLine, ...] = Field(min_length=1)
     reference: RunRequest | None = None
     """A run drawn as a horizontal line."""
@@ -112,13 +115,32 @@ class Sweep(Panel):
 
     _known = field_validator("metric")(_metric)
 
+    @field_validator("at")
+    @classmethod
+    def _of_a_shape(cls, at):
+        if at is not None and (problem := metrics.unknown(at, pair=False)):
+            raise ValueError(problem)
+        if at is not None and not metrics.is_exact(at):
+            raise ValueError(f"{at!r} is measured; a place on the axis comes from the paper's own shapes")
+        return at
+
+    @model_validator(mode="after")
+    def _every_point_has_a_place(self):
+        for i, line in enumerate(self.lines):
+            for j, point in enumerate(line.points):
+                if (point.x is None) == (self.at is None):
+                    raise ValueError(
+                        f"lines.{i}.points.{j} takes its place from `x`, or all do from the panel's `at`"
+                    )
+        return self
+
     def wanted(self):
-        metrics = (self.metric,)
+        metrics = (self.metric, self.at) if self.at else (self.metric,)
         for i, line in enumerate(self.lines):
             for j, point in enumerate(line.points):
                 yield Wanted(f"lines.{i}.points.{j}.run", (self.run, line.run, point.run), metrics)
         if self.reference is not None:
-            yield Wanted("reference", (self.run, self.reference), metrics)
+            yield Wanted("reference", (self.run, self.reference), (self.metric,))
 
 
 class Bar(Document):

@@ -6,9 +6,9 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from respath.analysis.catalogue import CATALOGUE
 from respath.config.request import RunRequest, merged
 from respath.quantities import curves
+from respath.quantities.analyses import CATALOGUE
 from respath.quantities.quantity import Quantity, Reading, is_number, missing
 
 #: Inputs and own facts at one seed -> the value. ``inputs`` are in the order of ``Derived.inputs``.

@@ -12,10 +12,10 @@ import string
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, Protocol
 
-from respath.analysis.catalogue import CATALOGUE, unknown_module
 from respath.errors import UserError, did_you_mean
 from respath.files import dig
 from respath.quantities import keeping
+from respath.quantities.analyses import CATALOGUE, unknown_module
 from respath.quantities.quantity import Reading, missing
 
 Document = Mapping[str, Any]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from respath.papers.figures import Bars, Sweep
+from respath.config.request import RunRequest
+from respath.papers.figures import Bars, Sweep, SweepPoint
+from respath.quantities.quantity import Quantity
 from respath.quantities.sample import Sample
 from respath.reporting.panels.data import Drawn, Line, Mark
 from respath.reporting.panels.reader import Reader, averaged
@@ -29,19 +31,29 @@ def sweep(reader: Reader, letter: str, panel: Sweep) -> Drawn:
         marks, printed_marks = [], []
         first = reader.request(panel.run, line.run, line.points[0].run)
         label = line.label or reader.label(first)
-        for point in sorted(line.points, key=lambda point: point.x):
-            request = reader.request(panel.run, line.run, point.run)
+        requests = [reader.request(panel.run, line.run, point.run) for point in line.points]
+        places = [_place(reader, panel, *one) for one in zip(line.points, requests, strict=True)]
+        found = [one for one in zip(places, requests, strict=True) if one[0] is not None]
+        for x, request in sorted(found, key=lambda one: one[0]):
             # A line of one point is its label; of several, the point is told by its place.
-            name = label if len(line.points) == 1 else f"{label} at {point.x:g}"
+            name = label if len(line.points) == 1 else f"{label} at {x:g}"
             values = reader.values(request, panel.metric, name)
             if values.numbers:
-                marks.append(averaged(point.x, values, reference))
+                marks.append(averaged(x, values, reference))
             printed = reader.printed(panel.printed, request)
             if printed is not None:
-                printed_marks.append(Mark(point.x, printed))
+                printed_marks.append(Mark(x, printed))
         lines.append(reader.line(first, marks, label=label, id=_id(label)))
         printed_lines.append(reader.line(first, printed_marks, label=label, id=_id(label), role="printed"))
     return Drawn(letter, panel, tuple(lines + printed_lines + extra))
+
+
+def _place(reader: Reader, panel: Sweep, point: SweepPoint, request: RunRequest) -> float | None:
+    """Where a point stands on the x axis; None where its model does not exist at this size."""
+    if panel.at is None:
+        return point.x
+    value = reader.sample(Quantity(panel.at, request)).value
+    return None if value is None else float(value)
 
 
 def bars(reader: Reader, letter: str, panel: Bars) -> Drawn:

@@ -89,21 +89,6 @@ def unknown_module(name: str) -> str | None:
     return None if name in CATALOGUE else f"{name!r} is no analysis{did_you_mean(name, CATALOGUE)}"
 
 
-def unknown_metric(metric: str, comparing: bool = False) -> str | None:
-    """What is wrong with ``analysis.<module>.<scalar>``; None when there is such a scalar (or ratio, of two runs)."""
-    _, module, name = [*metric.split(".", 2), "", ""][:3]
-    if problem := unknown_module(module):
-        return problem
-    known = (*CATALOGUE[module].scalars, *(CATALOGUE[module].ratios if comparing else ()))
-    return None if name in known else f"analysis {module} has no scalar {name!r}{did_you_mean(name, known)}"
-
-
-def is_ratio(metric: str) -> bool:
-    """Does ``analysis.<module>.<name>`` compare two runs?"""
-    _, module, name = metric.split(".", 2)
-    return name in CATALOGUE[module].ratios
-
-
 def unknown_series(path: str) -> str | None:
     """What is wrong with ``<module>.<series or array>``; None when there is one."""
     module, _, name = path.partition(".")
