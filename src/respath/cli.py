@@ -1,4 +1,4 @@
-"""The ``respath`` command: list, show, account, plan, diff, export, import, events."""
+"""The ``respath`` command: list, show, account, plan, diff, stale, export, import, events."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ Try, in this order:
   respath plan TARGET --scale paper                what it costs, before spending anything
   snakemake TARGET                                 make it, at config.yaml's scale
   respath diff TARGET                              ours against the printed numbers
+  respath stale                                    results that today's code would compute otherwise
   respath account PAPER/SIZE/VARIANT               parameters, FLOPs, KV bytes of one model
 
 \b
@@ -383,6 +384,33 @@ def diff(
         summary(document)
     if check and not document["check"]["passed"]:
         raise typer.Exit(1)
+
+
+@app.command(short_help="Results that today's code would compute otherwise.")
+def stale(as_json: Json = False, scale: Scale = None) -> None:
+    """Results that were computed by other or earlier code than today's, each with the command that makes it anew.
+
+    Comments, docstrings, moved files and code that a run does not use make nothing stale.
+    """
+    import dataclasses
+
+    from respath.comparison.code import remaking, stale_results
+    from respath.results.reader import Results
+
+    project = _project(scale)
+    results, runs = Results(project), project.all_runs().values()
+    found = stale_results(results, runs)
+    chosen = project.scale.id
+    commands = [remaking(one, str(project.config.checkpoints), chosen) for one in found]
+    if as_json:
+        rows = zip(found, commands, strict=True)
+        _print_json([{**dataclasses.asdict(one), "command": command} for one, command in rows])
+        return
+    for one, command in zip(found, commands, strict=True):
+        print(f"{one.run}: {one.what}: {one.difference}\n  {command}")
+    if not found:
+        ended = sum(results.finished(run) for run in runs)
+        print(f"None is stale of the results of {ended} runs that ended at scale {chosen}.")
 
 
 @app.command(short_help="Weights out: safetensors, or a Hugging Face folder.")

@@ -14,7 +14,6 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from respath.errors import UserError, did_you_mean, explain_os_error
-from respath.spec.document import Document as Document  # old path; goes
 
 _BaseLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

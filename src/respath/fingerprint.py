@@ -52,6 +52,12 @@ COUNTED = ("respath.data.loader",)
 #: Modules whose names are read by type checkers.
 NAMES_ALONE = ("__future__", "collections.abc", "typing")
 MODEL, TRAINING = "respath.model.build", "respath.training.steps"
+#: Where the code of each result that is computed from weights begins.
+MEASURES = {
+    "loss": "respath.evaluation.loss",
+    "lm": "respath.evaluation.harness",
+    "analysis": "respath.analysis.stage",
+}
 #: Module of each engine that takes optimizer steps.
 ENGINES = {"torch": "respath.training.engine", "deepspeed": "respath.training.zero"}
 
@@ -90,19 +96,19 @@ def training_code(spec: RunSpec, engine: str) -> dict[str, str]:
     }
 
 
-def measuring_code(spec: ModelSpec, entry: str) -> dict[str, str]:
-    """Fingerprints of the code that computes a result from weights: the model, and with it the stage ``entry``."""
+def measuring_code(spec: ModelSpec, kind: str) -> dict[str, str]:
+    """Fingerprints of the code that computes a kind of result from weights: the model, and with it the measurement."""
     parts = model_parts(spec)
-    return {"model": model_code(spec), "measure": fingerprint((MODEL, entry, *parts))}
+    return {"model": model_code(spec), "measure": fingerprint((MODEL, MEASURES[kind], *parts))}
 
 
-def measured_by(record: Mapping[str, Any], spec: ModelSpec, entry: str) -> dict[str, Any]:
-    """What a result that stage ``entry`` computes from a run's weights says of its code.
+def measured_by(record: Mapping[str, Any], spec: ModelSpec, kind: str) -> dict[str, Any]:
+    """What a result (a kind of ``MEASURES``) that is computed from a run's weights says of its code.
 
     ``model`` and ``measure``: fingerprints of today's; ``weights``: that of the model which the weights were trained as, or
     "earlier code", or "imported"; ``accepted``: they differ, and the user wanted the result all the same.
     """
-    code, trained = measuring_code(spec, entry), trained_as(record)
+    code, trained = measuring_code(spec, kind), trained_as(record)
     known = trained not in (EARLIER, IMPORTED)
     return {**code, "weights": trained, "accepted": known and trained != code["model"]}
 

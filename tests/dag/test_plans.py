@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from respath.config.project import Project
-from respath.config.run import sample_id, tokens_id
+from respath.spec.data import sample_id, tokens_id
 from tests.dag.disturbed import disturbed
 from tests.project_copy import ProjectCopy, clean_environment
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from respath.config.project import Project
-from respath.config.run import spec_text
+from respath.spec.run import spec_text
 from tests.project_copy import ROOT, ProjectCopy, clean_environment
 
 pytestmark = pytest.mark.network

@@ -10,9 +10,12 @@ import pytest
 
 from respath.comparison.__main__ import main
 from respath.comparison.diff import compare, markdown
+from respath.comparison.provenance import provenance_of_artifact
+from respath.comparison.summary import brief, summary
 from respath.config.project import Project
 from respath.files import read_json, write_json
 from respath.fingerprint import training_code
+from respath.reporting.footer import footer_lines
 from respath.results.reader import Results
 from tests.golden.toy import ROOT, run_id, toy, toy_project
 
@@ -176,3 +179,28 @@ def test_comparing_needs_no_training_library(tmp_path):
     )
     path = os.pathsep.join(sys.path)
     assert subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}).returncode == 0
+
+
+def test_a_mix_of_codes_is_in_the_footer_on_screen_and_in_the_closing_lines(tmp_path, capsys):
+    project, _ = toy(tmp_path)
+    code = dict.fromkeys(("model", "training", "shared"), "a" * 64)
+    change_record(
+        tmp_path,
+        run_id(project, "S", "mix"),
+        provenance={"code": code, "accepted": ["other code (model ...)"]},
+    )
+    results = Results(project, tmp_path)
+    document = compare(project, results)
+    table = next(artifact for artifact in project.artifacts() if artifact.id == "table1")
+    shown = {
+        "footer": " ".join(footer_lines(provenance_of_artifact(project, results, table))),
+        "closing lines": brief(document),
+    }
+    summary(document)
+    shown["screen"] = capsys.readouterr().out
+    for place, text in shown.items():
+        assert "went on from steps that other code had computed (accepted)" in text, place
+        assert "2 different states of the code" in text, place
+    for place in ("screen", "closing lines"):
+        assert "runs are of other or earlier code than today's" in shown[place]
+        assert f"respath stale --scale {project.scale.id}" in shown[place]

@@ -13,12 +13,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from respath.config.model import ModelSpec
-from respath.config.run import Gpt2Tokenizer, NeoxTokenizer
 from respath.data.tokenizer import make_tokenizer
 from respath.errors import UserError
 from respath.evaluation.lm import text_codec
 from respath.model import build_model
+from respath.spec.data import Gpt2Tokenizer, NeoxTokenizer
+from respath.spec.model import ModelSpec
 from tests.unit.corpus import tiny_tokens
 from tests.unit.noise import with_noise
 

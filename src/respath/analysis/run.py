@@ -14,9 +14,6 @@ from respath.files import sha256_file
 from respath.fingerprint import measured_by, measuring_code
 from respath.spec.run import RunSpec
 
-#: Where the code of analyses begins, for their fingerprint.
-STAGE = "respath.analysis.stage"
-
 Result = tuple[dict[str, Any], dict[str, Findings]]
 
 
@@ -47,7 +44,7 @@ def analyse_trained(
     more = {
         "weights_sha256": record["weights"]["sha256"],
         "manifest_sha256": manifest_sha256,
-        "code": measured_by(record, spec.model, STAGE),
+        "code": measured_by(record, spec.model, "analysis"),
     }
     if not scores_finite(model, inputs, device):
         reason = "the model's scores of the sequences are not finite"
@@ -77,6 +74,6 @@ def analyse_untrained(
         "untrained": True,
         "weights_sha256": None,
         "manifest_sha256": sha256_file(manifest),
-        "code": measuring_code(spec.model, STAGE),
+        "code": measuring_code(spec.model, "analysis"),
     }
     return document(run, found, inputs, **more), found

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from respath.fingerprint import EARLIER, describe, training_code
+from respath.fingerprint import EARLIER, MEASURES, describe, measuring_code, training_code
 from respath.papers.resolve import Run
 from respath.quantities.kinds import imported
 from respath.results.reader import Results
@@ -71,3 +72,43 @@ def stale_runs(results: Results, runs: Iterable[Run]) -> dict[str, str]:
         if record is not None and (difference := older(record, run)):
             found[run.id] = difference
     return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Stale:
+    """A result that today's code would compute otherwise, or might. ``what``: train, or a kind of ``MEASURES``."""
+
+    run: str
+    what: str
+    difference: str
+
+
+def stale_results(results: Results, runs: Iterable[Run]) -> list[Stale]:
+    """Every stale result; of a run whose training is stale that alone, for what was measured of it follows."""
+    found = []
+    for run in runs:
+        record = results.train(run.id)
+        if record is None:
+            continue
+        if difference := older(record, run):
+            found.append(Stale(run.id, "train", difference))
+            continue
+        for kind in MEASURES:
+            result = results.of_run(kind, run.id)
+            if result is None or result["status"] == "diverged":
+                continue
+            if difference := describe(result.get("code"), measuring_code(run.spec.model, kind)):
+                found.append(Stale(run.id, kind, difference))
+    return found
+
+
+def remaking(stale: Stale, checkpoints: str, scale: str) -> str:
+    """The command that makes a stale result anew: what is there goes first."""
+    made = {
+        "train": f"results/runs/{stale.run}/train.json",
+        "loss": f"results/evals/{stale.run}/loss.json",
+        "lm": f"results/evals/{stale.run}/lm.json",
+        "analysis": f"results/analyses/{stale.run}/analysis.json",
+    }[stale.what]
+    gone = f"-r {checkpoints}/{stale.run} results/runs/{stale.run}" if stale.what == "train" else made
+    return f"rm {gone} && snakemake --cores all --config scale={scale} -- {made}"

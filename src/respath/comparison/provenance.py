@@ -31,6 +31,7 @@ class Provenance:
     stand_in: bool
     data_note: str
     items: tuple[str, ...]
+    code: tuple[str, ...]
     warnings: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -81,7 +82,9 @@ def provenance_of(
         stand_in=bool(manifest and manifest.get("stand_in")),
         data_note=str((manifest or {}).get("note") or ""),
         items=tuple(f"{task} {' or '.join(counts)}" for task, counts in items.items()),
+        code=(mixes := tuple(code_warnings(results, runs, records))),
         warnings=(
+            *mixes,
             *_warnings(results, runs, records),
             *(
                 f"its runs were evaluated on different items of {task}"
@@ -121,7 +124,6 @@ def _warnings(results: Results, runs: list[Run], records: dict[str, dict[str, An
         warnings.append(
             f"its runs saw {len(manifests)} different token manifests: {', '.join(m[:12] or 'none' for m in manifests)}"
         )
-    warnings += code_warnings(results, runs, records)
     dirty = [run for run, record in records.items() if record.get("provenance", {}).get("dirty")]
     if dirty:
         warnings.append(f"{len(dirty)} of {len(records)} runs were trained with uncommitted changes")

@@ -30,6 +30,8 @@ def summary(document: dict[str, Any]) -> None:
         for table in paper["tables"].values():
             grid.add_row(table["target"], *[str(table["counts"][name] or "") for name in statuses])
         console.print(grid)
+        for line in code_lines(paper, document["scale"]):
+            console.print(f"warning: {line}")
         if paper["claims"]:
             verdicts: dict[str, int] = {}
             for claim in paper["claims"]:
@@ -41,6 +43,22 @@ def summary(document: dict[str, Any]) -> None:
     if len(failed) > _SHOWN:
         console.print(f"  ... and {len(failed) - _SHOWN} more")
     console.print(f"check: {len(failed)} failures" if failed else "check: passed")
+
+
+def code_lines(paper: dict[str, Any], scale: str) -> list[str]:
+    """What is mixed among a paper's results, and how many are older than today's code, a sentence each."""
+    lines = dict.fromkeys(
+        line
+        for kind in ("tables", "figures")
+        for artifact in paper[kind].values()
+        for line in artifact["provenance"]["code"]
+    )
+    if stale := paper["stale_runs"]:
+        lines[
+            f"{len(stale)} of {paper['runs']['ended']} runs are of other or earlier code than today's; with the command that makes "
+            f"each anew: respath stale --scale {scale}"
+        ] = None
+    return list(lines)
 
 
 def brief(document: dict[str, Any], folder: str | None = None) -> str:
@@ -67,4 +85,5 @@ def brief(document: dict[str, Any], folder: str | None = None) -> str:
             f"{paper['runs']['ended']} of {paper['runs']['wanted']} runs ended; "
             f"{supported} of {len(paper['claims'])} claims supported. Cell by cell: respath diff --scale {scale}"
         )
+        lines += [f"{paper_id}: warning: {line}" for line in code_lines(paper, scale)]
     return "\n".join(lines)

@@ -29,8 +29,6 @@ from respath.spec.model import ModelSpec
 from respath.startup import slow_imports
 
 SCHEMA = 1
-#: Where the code of this result begins, for its fingerprint.
-ENTRY = "respath.evaluation.harness"
 
 
 def read_items(path: Path) -> dict[str, Any]:
@@ -193,7 +191,7 @@ def evaluate_run(
     if record["status"] == "diverged":
         return {**content, **_diverged(record.get("reason"), known)}
     model_spec = ModelSpec.model_validate_json(json.dumps(record["spec"]["model"]))
-    content["code"] = measured_by(record, model_spec, ENTRY)
+    content["code"] = measured_by(record, model_spec, "lm")
     counts: dict[str, int] = {}
     made = []
 
