@@ -24,6 +24,9 @@ include: "workflow/rules/account.smk"
 include: "workflow/rules/report.smk"
 
 
+refuse_unknown_targets()
+
+
 onstart:
     spare_the_cores()
     tell(banner())

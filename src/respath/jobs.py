@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from respath.errors import UserError
@@ -43,6 +44,40 @@ def check_named_checkpoints(folders: Mapping[str, str], place: Callable[[Sequenc
         for name, folder in folders.items()
         if not Path(folder, "config.json").is_file()
     ]
+    if lines:
+        raise UserError(lines)
+
+
+def check_targets(
+    asked: Iterable[str],
+    targets: Collection[str],
+    patterns: Mapping[str, str],
+    files: Collection[str],
+    scale: str,
+    scales: Collection[str],
+) -> None:
+    """Raise UserError, a line for each name that is no target, with the nearest one.
+
+    ``targets``: names that can be asked for; ``patterns``: rules of many jobs -> what one of them makes; ``files``: what targets
+    are made of. A file that is none of these is Snakemake's to judge.
+    """
+    lines = []
+    for name in asked:
+        if name in targets or name in files:
+            continue
+        alike = [target for target in targets if target.endswith(f"_{name}")]
+        near = difflib.get_close_matches(name, files if "/" in name else targets, n=1, cutoff=0.8)
+        if name in patterns:
+            hint = f" makes {patterns[name]}: ask for one such file, or for a table or figure that needs it"
+        elif name in scales:
+            hint = f" is a scale, and the scale is now {scale}: snakemake {name} --config scale={name}"
+        elif alike or near:
+            hint = f" is no target (did you mean {' or '.join(alike or near)}?)"
+        elif "/" in name:
+            continue
+        else:
+            hint = " is no target; snakemake --list-target-rules lists them"
+        lines.append(f"{name}{hint}")
     if lines:
         raise UserError(lines)
 

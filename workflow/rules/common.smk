@@ -69,10 +69,27 @@ def read_settings():
     return settings
 
 
+def command_line():
+    """Snakemake's own reading of its command line and profiles: the parser and what it found."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        return snakemake_arguments(sys.argv[1:])
+
+
+def refuse_unknown_targets():
+    """Did-you-mean for targets; called when all rules are known. A Snakemake that was not started by its command has no such line."""
+    if not Path(sys.argv[0]).match("snakemake*") and "snakemake" not in Path(sys.argv[0]).parts:
+        return
+    known, bare = {made.name: made for made in workflow.rules}, re.compile(r"\{(\w+),.*?\}(?=\W|$)(?!\})")
+    many = {name: bare.sub(r"{\1}", made.output[0]) for name, made in known.items() if made.has_wildcards()}
+    targets = [name for name in known if name not in many]
+    files = {str(file) for name in targets for file in known[name].input}
+    asked = [name for name in command_line()[1].targets or () if not Path(name).exists()]
+    or_leave(jobs.check_targets, asked, targets, many, files, SCALE, PROJECT.scales)
+
+
 def profile_with_settings():
     """The profile whose ``config:`` is in force, if any is."""
-    with contextlib.redirect_stderr(io.StringIO()):
-        parser, _ = snakemake_arguments(sys.argv[1:])
+    parser, _ = command_line()
     for name, given in parser.get_source_to_settings_dict().items():
         if name.startswith("config_file|") and "config" in given:
             return name.split("|", 1)[1]
