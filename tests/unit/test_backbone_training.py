@@ -36,4 +36,5 @@ def test_a_killed_run_ends_bit_identical_and_learns(backbone, tmp_path):
     assert killed.start().wait() == 0
     assert killed.weights == whole.weights
     losses = whole.result["curve"]["loss"]
+    # 0.39 and 0.53 were measured with two instruction sets.
     assert losses[-1] < losses[0] - 0.1

@@ -206,7 +206,8 @@ def test_training_curves_agree_between_micro_batches(tokens, tmp_path):
         run = Run(tmp_path / str(micro), tiny_spec(data), manifest)
         assert run.here(micro_batch=micro) == 0
         losses[micro] = run.result["curve"]["loss"]
-    assert losses[2] == pytest.approx(losses[8], abs=2e-3)
+    # Order of sums alone: 1e-6 was measured.
+    assert losses[2] == pytest.approx(losses[8], abs=1e-4)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16_all", "bf16_params"])
@@ -216,7 +217,8 @@ def test_the_loss_falls_on_real_text_in_every_precision(tokens, tmp_path, precis
     assert run.here() == 0
     losses = run.result["curve"]["loss"]
     assert losses[0] == pytest.approx(math.log(512), abs=0.1)
-    assert run.result["loss"]["final"] < losses[0] - 1.0
+    # Measured falls are 1.10 to 1.16 over two instruction sets; in bf16 alone they differ by 0.05, as the rate is high.
+    assert run.result["loss"]["final"] < losses[0] - 0.5
     assert run.result["loss"]["final"] == pytest.approx(sum(losses[-6:]) / 6)
 
 
