@@ -317,12 +317,35 @@ def test_json_text_in_meta_that_is_nested_two_thousand_deep_costs_its_row_alone(
     assert refusals.lines[0].startswith("rows.jsonl:1: unreadable row (RecursionError: ")
 
 
+ODD_NOTES = {
+    "JSON text nested too deeply to be read": json.dumps('{"a":' * 2000 + "1" + "}" * 2000),
+    "a lone surrogate": '{"a": "\\ud800"}',
+    "numbers that JSON has no word for": '{"a": [NaN, 1e999]}',
+    "no object": '"\\ud800"',
+}
+
+
+@pytest.mark.parametrize("odd", ODD_NOTES.values(), ids=ODD_NOTES)
+def test_what_stands_beside_a_text_costs_no_text(tmp_path, odd):
+    (tmp_path / "in").mkdir()
+    rows = [f'{{"text": "text {i}", "meta": {odd}}}' for i in range(9)]
+    (tmp_path / "in" / "rows.jsonl").write_text("\n".join(rows) + "\n")
+    corpus = Corpus(name="mine", kind="local", train_files=("*.jsonl",), domain_field=None)
+    write_json(tmp_path / "source.json", list_corpus(corpus, tmp_path / "in"))
+    out = tmp_path / "out" / "sample.json"
+    content = make_sample(Sample(corpus=corpus, domains=("Mine",)), [tmp_path / "source.json"], out)
+    splits = content["domains"]["Mine"]["splits"]
+    assert sum(split["documents"] for split in splits.values()) == 9 and not content["refused"]
+    train = list(texts(shard_path(out, content, "Mine", "train", 0)))
+    assert train and all(text.startswith("text ") for text in train)
+
+
 JSON = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
     | st.floats()
-    | st.text(st.characters(), max_size=8)
+    | st.text(st.characters(exclude_categories=()), max_size=8)
     | st.just(DOMAIN),
     lambda inner: (
         st.lists(inner, max_size=3)
