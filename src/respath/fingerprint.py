@@ -118,7 +118,7 @@ def trained_as(record: Mapping[str, Any]) -> str:
     provenance = record.get("provenance") or {}
     if "imported" in provenance:
         return IMPORTED
-    return (provenance.get("code") or {}).get("model", EARLIER)
+    return str((provenance.get("code") or {}).get("model", EARLIER))
 
 
 def describe(recorded: Mapping[str, str] | None, today: Mapping[str, str]) -> str | None:

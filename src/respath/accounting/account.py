@@ -44,7 +44,7 @@ def account(
     """
     spec = resolve_spec(ref_or_spec, scale=scale)
     ref = ref_or_spec if isinstance(ref_or_spec, str) else None
-    training_attention = attention or ATTENTION
+    training_attention: str = attention or ATTENTION
     if ref is not None:
         from respath.papers.resolve import papers_at
 
@@ -56,10 +56,10 @@ def account(
         context, logits = context or defaults.context, logits or defaults.logits
         attention = attention or defaults.attention
         baseline = baseline or f"{paper}/{size}/{defaults.baseline}"
-    context, logits, attention = context or CONTEXT, logits or LOGITS, attention or ATTENTION
+    context, counted, pairs = context or CONTEXT, str(logits or LOGITS), str(attention or ATTENTION)
     training_context = training_context or context
-    _one_of("logits", logits, ("all", "last"))
-    _one_of("attention", attention, ("causal", "full"))
+    _one_of("logits", counted, ("all", "last"))
+    _one_of("attention", pairs, ("causal", "full"))
     _one_of("cache", cache, ("full", "window"))
     for name, value in (("context", context), ("batch", batch)):
         if value < 1:
@@ -70,8 +70,8 @@ def account(
         spec,
         reference,
         context=context,
-        logits=logits,
-        attention=attention,
+        logits=counted,
+        attention=pairs,
         batch=batch,
         cache=cache,
         training_context=training_context,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -62,7 +62,7 @@ class Corpus(Document):
     """Corpora that can stand in when this one cannot be fetched; named in the message, never taken by themselves."""
 
     @model_validator(mode="after")
-    def _complete(self):
+    def _complete(self) -> Self:
         if self.kind == "embedded" and self.profile is None:
             raise ValueError("an embedded corpus needs `profile: embedded-pip` or `profile: embedded-debian`")
         if self.kind == "hub" and not (self.repository and self.revision):
@@ -101,7 +101,7 @@ class Data(Document):
         return {domain: tokens / total for domain, tokens in self.train_tokens.items()}
 
     @model_validator(mode="after")
-    def _same_domains(self):
+    def _same_domains(self) -> Self:
         if odd := [name for name in self.sample.domains if not re.fullmatch(FILE_NAME, name)]:
             raise ValueError(f"domains {odd} cannot name files; use letters, digits, `_`, `.`, `+`, `-`")
         if set(self.train_tokens) != set(self.sample.domains):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -30,7 +30,7 @@ class Sharing(Document):
     values: bool = False
 
     @model_validator(mode="after")
-    def _shares_something(self):
+    def _shares_something(self) -> Self:
         if not (self.keys or self.values):
             raise ValueError("shares nothing; set keys: true, values: true or both")
         return self
@@ -174,7 +174,7 @@ class ModelSpec(Document):
         return data
 
     @model_validator(mode="after")
-    def _makes_sense(self):
+    def _makes_sense(self) -> Self:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
         if self.head_dim % 2:

@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from respath.spec.document import Document
 from respath.spec.layout import Layout
@@ -144,10 +144,7 @@ class StreamSpec(Part):
         return {}
 
 
-PartClass = TypeVar("PartClass", bound=Part)
-
-
-def documents_in(package: str, folders: Iterable[str], base: type[PartClass]) -> tuple[type[PartClass], ...]:
+def documents_in(package: str, folders: Iterable[str], base: type[Any]) -> tuple[type[Any], ...]:
     """The documents of a package, one a file, by file name."""
     found = []
     for file in sorted(module.name for module in pkgutil.iter_modules(folders)):
@@ -165,7 +162,7 @@ def documents_in(package: str, folders: Iterable[str], base: type[PartClass]) ->
 
 def kind_of(document: type[Part]) -> str:
     """A document's name in YAML."""
-    return get_args(document.model_fields["kind"].annotation)[0]
+    return str(get_args(document.model_fields["kind"].annotation)[0])
 
 
 def module_name(document: type[Part]) -> str:

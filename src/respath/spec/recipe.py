@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -139,7 +139,7 @@ class MuonAdamWSpec(Document):
     """Of the matrices, cautious, along a half cosine to 0."""
 
     @model_validator(mode="after")
-    def _known_groups(self):
+    def _known_groups(self) -> Self:
         if unknown := sorted(set(self.groups) - set(GROUPS)):
             raise ValueError(f"groups {unknown} are not among {', '.join(GROUPS)}")
         return self
@@ -221,7 +221,7 @@ class Recipe(RecipeTerms):
         return flat.lowered(super().identity())
 
     @model_validator(mode="after")
-    def _makes_sense(self):
+    def _makes_sense(self) -> Self:
         if self.warmup_steps >= self.steps:
             raise ValueError(f"warmup_steps {self.warmup_steps} must be smaller than steps {self.steps}")
         if self.final_lr > self.peak_lr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
@@ -29,7 +29,7 @@ class RunSpec(Document):
         return super().identity() | {"recipe": self.recipe.identity()}
 
     @model_validator(mode="after")
-    def _vocabulary_fits(self):
+    def _vocabulary_fits(self) -> Self:
         if self.data.tokenizer.vocab_size > self.model.vocab_size:
             raise ValueError(
                 f"the tokenizer has {self.data.tokenizer.vocab_size} entries, the model only {self.model.vocab_size}"

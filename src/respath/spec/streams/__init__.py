@@ -9,7 +9,9 @@ from pydantic import Field
 from respath.spec.parts import StreamSpec, documents_in, kind_of
 
 #: Every document of this folder, by its name in YAML.
-STREAMS = {kind_of(document): document for document in documents_in(__name__, __path__, StreamSpec)}
+STREAMS: dict[str, type[StreamSpec]] = {
+    kind_of(document): document for document in documents_in(__name__, __path__, StreamSpec)
+}
 
 if TYPE_CHECKING:
     AnyStream = StreamSpec

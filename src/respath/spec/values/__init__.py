@@ -9,7 +9,9 @@ from pydantic import Field
 from respath.spec.parts import ValuePathSpec, documents_in, kind_of
 
 #: Every document of this folder, by its name in YAML.
-VALUE_PATHS = {kind_of(document): document for document in documents_in(__name__, __path__, ValuePathSpec)}
+VALUE_PATHS: dict[str, type[ValuePathSpec]] = {
+    kind_of(document): document for document in documents_in(__name__, __path__, ValuePathSpec)
+}
 
 if TYPE_CHECKING:
     AnyValuePath = ValuePathSpec

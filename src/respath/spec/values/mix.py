@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import model_validator
 
@@ -26,7 +26,7 @@ class MixCoefficients(Document):
     the start."""
 
     @model_validator(mode="after")
-    def _learnable_softmax(self):
+    def _learnable_softmax(self) -> Self:
         if self.parameterisation != "free" and not self.learnable:
             raise ValueError(f"parameterisation {self.parameterisation} needs learnable: true")
         return self
