@@ -35,7 +35,7 @@ test-cpu: $(VENV)/.ready  ## smoke trainings under two instruction sets and in t
 	$(PYTEST) -n 0 tests/smoke -k instruction_set
 
 test-pdf: $(VENV)/.ready  ## the tests of the PDF, with whatever TeX is here (part of test)
-	$(PYTEST) tests/unit/test_reporting_pdf.py
+	$(PYTEST) tests/unit/test_reporting_pdf.py tests/unit/test_letters.py
 
 lint: $(VENV)/.ready  ## ruff, snakefmt, snakemake --lint, generated files in step
 	$(BIN)/ruff check .
