@@ -23,7 +23,7 @@ from respath.comparison.noise import noise
 from respath.comparison.notes import scale_notes
 from respath.comparison.provenance import provenance_of_artifact
 from respath.config.project import Artifact, Project
-from respath.quantities.rounding import rounded, signed
+from respath.quantities.rounding import rounded, signed, significant
 from respath.quantities.verdicts import CONTRADICTED, VERDICTS
 from respath.quantities.verdicts import NOT_RUN as CLAIM_NOT_RUN
 from respath.results.reader import Results
@@ -345,7 +345,7 @@ def _table_markdown(table_id: str, table: dict[str, Any]) -> list[str]:
                     cell["column"],
                     _as_printed(cell),
                     _short(cell["ours"]),
-                    "–" if cell["delta"] is None else f"{cell['delta']:+.4g}",
+                    "–" if cell["delta"] is None else significant(cell["delta"], 4, sign=True),
                     _short(cell["tolerance"]),
                     cell["rule"] or "–",
                     status,

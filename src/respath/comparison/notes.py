@@ -7,7 +7,7 @@ import string
 from respath.config.project import Project
 from respath.errors import UserError, did_you_mean
 from respath.papers.scales import MOST_COEFFICIENT_LR, Measured
-from respath.quantities.rounding import signed
+from respath.quantities.rounding import signed, significant
 from respath.results.reader import Results
 from respath.spec.recipe import Recipe, summed_learning_rate
 
@@ -65,7 +65,7 @@ def measured_text(project: Project, results: Results, paper: str, one: Measured)
     sample = results.sample(paper, one.quantity())
     if not sample.measured:
         return "(not run)"
-    text = f"{sample.value:.3g}" if one.minus is None else signed(sample.value)
-    around = "" if sample.stderr is None else f" ± {sample.stderr:.2g}"
+    text = significant(sample.value, 3) if one.minus is None else signed(sample.value)
+    around = "" if sample.stderr is None else f" ± {significant(sample.stderr, 2)}"
     n = len(sample.measured)
     return f"{text}{around} ({n} seed{'s' * (n > 1)})"

@@ -18,6 +18,7 @@ from respath.accounting import account
 from respath.config.project import Project, find_root
 from respath.errors import UserError, guard
 from respath.generated import add_check_option, write_or_check
+from respath.quantities.rounding import fixed, rounded
 from respath.spec.document import Document
 from respath.spec.model import ModelSpec
 
@@ -267,8 +268,8 @@ def variant_table(project: Project, paper: str) -> list[str]:
         change = 100 * flops.extra_over_baseline / (flops.forward - flops.extra_over_baseline)
         where = "" if size == preferred else f" (at `{size}`)"
         lines.append(
-            f"| `{name}`{where} | {_cell('; '.join(text for text, _ in made_of if text))} | {result.parameters.total / 1e6:,.2f} | "
-            f"{flops.forward / 1e9:,.1f} | {change:+.2f} % | {100 * result.kv_cache.ratio_to_baseline:.2f} % | "
+            f"| `{name}`{where} | {_cell('; '.join(text for text, _ in made_of if text))} | {rounded(result.parameters.total / 1e6, 2):,f} | "
+            f"{rounded(flops.forward / 1e9, 1):,f} | {fixed(change, 2, sign=True)} % | {fixed(100 * result.kv_cache.ratio_to_baseline, 2)} % | "
             f"{', '.join(dict.fromkeys(f'[{path.name}](../{path})' for _, path in made_of))} |"
         )
     return [*lines, ""]

@@ -7,6 +7,7 @@ from typing import Any
 from respath.config.project import Project
 from respath.errors import UserError
 from respath.files import read_json
+from respath.quantities.rounding import fixed
 from respath.results.reader import Results
 from respath.spec.data import sample_id
 
@@ -28,7 +29,9 @@ def overlap_context(project: Project, results: Results, paper: str) -> dict[str,
             "items": f"{entry['items']:,}",
             "testable": f"{entry['long_enough']:,}",
             "hit": f"{entry['hit']:,}",
-            "share": f"{100 * entry['hit'] / entry['long_enough']:.1f} %" if entry["long_enough"] else "–",
+            "share": f"{fixed(100 * entry['hit'] / entry['long_enough'], 1)} %"
+            if entry["long_enough"]
+            else "–",
             "domains": ", ".join(
                 f"{name.removeprefix('RedPajama')} {n:,}" for name, n in entry["domains"].items()
             ),
