@@ -51,7 +51,7 @@ def test_a_side_may_be_a_difference_of_its_own(tmp_path):
     claim = changed(tmp_path, 0, right=other)
     assert claim.tests[0].right.subtracted() == RunRequest(size="S", variant="base", recipe={"steps": 7})
     assert claim.tests[0].left.subtracted() is None
-    named = {key: [run.variant for run in requests(quantity)] for key, quantity in claimed(claim)}
+    named = {key: [run.variant for _, run in requests(quantity)] for key, quantity in claimed(claim)}
     assert named == {"left": ["mix"], "right": ["odd", "base"]}
 
 

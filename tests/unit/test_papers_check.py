@@ -37,6 +37,7 @@ def refused(root, **settings) -> list[str]:
         ("claims.yaml", "right: {size: S, variant: base}", "right: {size: SS, variant: base}", "mix-beats-base.right: toy has no size 'SS'"),
         ("claims.yaml", "decisions: [mixing]", "decisions: [mixin]", "mix-beats-base.decisions: 'mixin' is not in decisions.yaml (did you mean 'mixing'?)"),
         ("claims.yaml", "metric: loss.mean", "metric: loss.meen", "mix-beats-base.metric: 'loss.meen'"),
+        ("claims.yaml", "metric: loss.mean", "metric: bench.step.ratio", "is measured on one device and enters no verdict"),
         ("claims.yaml", "judged_at: [paper]", "judged_at: [papr]", "mix-beats-base.judged_at: 'papr' is not a scale"),
         ("claims.yaml", "reported: table1", "reported: tabel1", "printed_from: reported/tabel1.yaml is not there (did you mean 'table1'?)"),
         ("claims.yaml", "left: mix,", "left: mixx,", "row 'mixx' is not reported (did you mean 'mix'?)"),

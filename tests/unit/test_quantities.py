@@ -32,6 +32,7 @@ EXAMPLES = {
     "untrained": ("untrained.importance.uniform_entropy", MIX, ..., ""),
     "checkpoint": ("checkpoint.importance.uniform_entropy", Checkpoint("theirs"), 3.0, ""),
     "ngrams": ("ngrams.bigram.mean", MIX, 5.5, "nats/token"),
+    "bench": ("bench.device.name", MIX, "a device", ""),
     "account": ("account.parameters.total", MIX, ..., "parameters"),
     "cache": ("cache.measured_bytes", BASE, 131072, "bytes"),
     "spec": ("spec.recipe.steps", MIX, 100, ""),
@@ -53,6 +54,8 @@ def made(tmp_path_factory):
         orders = {"bigram": {"mean_loss": 5.5, "domains": {"Prose": {"loss": 5.0}}}}
         ngrams = {"schema": 1, "kind": "ngrams", "run": run.id, "status": "done", "orders": orders}
         write_json(folder / "evals" / run.id / "ngrams.json", ngrams)
+    device = {"schema": 1, "kind": "bench", "device": {"name": "a device"}, "phases": {}}
+    write_json(folder / "bench/paper/toy/S/mix.json", device)
     module = {"scalars": {"uniform_entropy": 3.0}, "series": {}}
     write_json(
         folder / "analyses/checkpoint-theirs-paper/analysis.json",
@@ -77,7 +80,7 @@ def test_every_kind_is_read_by_one_call_in_its_one_unit(made, kind):
     if expected is None:
         assert metrics.is_series(metric) and len(first) == 5
     elif expected is not ...:
-        assert first == pytest.approx(expected)
+        assert first == (expected if isinstance(expected, str) else pytest.approx(expected))
     else:
         assert math.isfinite(first)
 
@@ -223,3 +226,26 @@ def test_losses_on_the_way_are_a_series_of_the_training(made, tmp_path):
     by_seed = Results(project, tmp_path).sample("toy", Quantity("train.validation", MIX)).by_seed
     assert by_seed[1].value["loss"] == [4.0, 3.0]
     assert by_seed[2].state == "not run"
+
+
+def test_what_a_device_did_is_read_at_this_scale_and_enters_no_verdict(tmp_path):
+    project, results = toy(tmp_path, "smoke")
+    done = {"status": "done", "ratio": 1.25, "seconds": 0.5, "peak_bytes": None}
+    document = {
+        "schema": 1,
+        "kind": "bench",
+        "device": {"name": "a device", "clock_mhz": None},
+        "phases": {"step": done, "prefill": done, "decode": {"status": "out of memory"}},
+    }
+    needed = needs.needs_of(project, "toy", [Quantity("bench.step.ratio", MIX)])
+    assert needed.paths(trained=False) == ["bench/smoke/toy/S/mix.json"] and not needed.trained
+    write_json(tmp_path / needed.paths()[0], document)
+
+    def read(name):
+        return results.sample("toy", Quantity(f"bench.{name}", MIX))
+
+    assert (read("step.ratio").value, read("step.ratio").unit, read("step.ratio").exact) == (1.25, "1", False)
+    assert read("device.name").value == "a device"
+    assert read("decode.ratio").reason == "out of memory"
+    assert read("step.peak_bytes").reason == "step has no peak_bytes on this device"
+    assert "did you mean 'prefill'" in metrics.unknown("bench.prefil.ratio", Names())

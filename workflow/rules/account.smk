@@ -18,3 +18,27 @@ rule measure_kv:
         ),
     shell:
         "python -m respath.accounting.kv --paper {wildcards.paper:q} --out {output:q} > {log:q} 2>&1"
+
+
+rule bench:
+    "Training step, prefill and decoding of one model on this machine, alone and in turns with its baseline."
+    output:
+        "results/bench/{scale}/{paper}/{size}/{variant}.json",
+    log:
+        "logs/bench/{scale}-{paper}-{size}-{variant}.log",
+    conda:
+        "../../envs/train.yaml"
+    # Alone: what runs beside it would be measured with it.
+    threads: workflow.cores
+    resources:
+        mem_mb=16000,
+        runtime=60,
+    params:
+        model=lambda w: model_text(w.paper, w.size, w.variant),
+        baseline=lambda w: model_text(w.paper, w.size, PROJECT.accounting_defaults(w.paper).baseline),
+        context=lambda w: PROJECT.recipe_of(w.paper, {}).context,
+        turns=3 if PROJECT.scale.fits else 1,
+    shell:
+        "python -m respath.measure.system --model {params.model:q} --baseline {params.baseline:q}"
+        " --name {wildcards.size:q}/{wildcards.variant:q} --context {params.context} --batch 8"
+        " --rounds {params.turns} --repetitions {params.turns} --out {output:q} > {log:q} 2>&1"

@@ -165,6 +165,8 @@ wildcard_constraints:
     part=r"\d\d\d",
     parts=r"\d\d\d",
     scale=either(PROJECT.scales),
+    size=either({size for folder in PROJECT.folders.values() for size in folder.paper.sizes}),
+    variant=either({variant for folder in PROJECT.folders.values() for variant in folder.variants}),
     paper=either(PAPERS),
     table=either({artifact.id for artifact in PROJECT.artifacts() if artifact.is_table}),
     figure=either({artifact.id for artifact in PROJECT.artifacts() if not artifact.is_table}),
@@ -192,6 +194,11 @@ def fingerprint(paper, *folders, scales=("paper", SCALE)):
 def manifest_of(run):
     """Token manifest that a run trains on."""
     return f"results/tokens/{STORE_OF[RUNS[run].paper]}/manifest.json"
+
+
+def model_text(paper, size, variant):
+    """A model at this scale, as canonical JSON."""
+    return canonical_json(identity(PROJECT.model_of(paper, size, variant)))
 
 
 def until_made(outputs, inputs):

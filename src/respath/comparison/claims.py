@@ -319,7 +319,7 @@ class _Maker:
         sizes: dict[str, dict[str, RunRequest]] = {}
         for artifact in self.project.artifacts(self.paper):
             for _, quantity in needs.named(artifact):
-                for request in needs.requests(quantity):
+                for _, request in needs.requests(quantity):
                     if request.size and request.variant not in (None, baseline):
                         sizes.setdefault(request.size, {})[_name(request)] = request
         return {

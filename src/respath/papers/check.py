@@ -137,7 +137,7 @@ def _names(resolver: Resolver, folder: PaperFolder) -> Iterator[str]:
         for name, one in changes.measured.items():
             if problem := _no_quantity(resolver, folder, one.quantity()):
                 yield f"{where}: measured.{name}: metric {problem}"
-            for request in needs.requests(one.quantity()):
+            for _, request in needs.requests(one.quantity()):
                 yield from _unknown(
                     f"{where}: measured.{name}", [request.size], paper.sizes, "a size of the paper"
                 )
@@ -183,8 +183,9 @@ def _artifact(resolver: Resolver, folder: PaperFolder, artifact: Artifact) -> It
     where, definition = artifact.where, artifact.definition
     named = list(needs.named(artifact))
     for key, quantity in named:
-        for request in needs.requests(quantity):
-            yield from (_at(f"{where}.{key}: ", line) for line in _refused(resolver, folder, request))
+        for side, request in needs.requests(quantity):
+            at = f"{where}.{key}.{side}" if artifact.is_table else f"{where}.{key}"
+            yield from (_at(f"{at}: ", line) for line in _refused(resolver, folder, request))
     for metric, quantity in {quantity.metric: quantity for _, quantity in named}.items():
         series = not artifact.is_table and metrics.is_series(metric)
         if problem := _no_quantity(resolver, folder, quantity, series=series):
@@ -244,8 +245,9 @@ def _unused_variants(resolver: Resolver, folder: PaperFolder) -> Iterator[str]:
 def _claim(resolver: Resolver, folder: PaperFolder, claim: Claim) -> Iterator[str]:
     """Problems of a claim, each from the key on."""
     for key, quantity in needs.claimed(claim):
-        for request in needs.requests(quantity):
-            yield from (_at(f"{key}: ", line) for line in dict.fromkeys(_refused(resolver, folder, request)))
+        for side, request in needs.requests(quantity):
+            at = key if side == "run" else f"{key}.minus"
+            yield from (_at(f"{at}: ", line) for line in dict.fromkeys(_refused(resolver, folder, request)))
     for name, tests in claim.readings():
         for test in tests if name else ():
             if problem := _no_comparison(resolver, folder, test):
@@ -268,6 +270,8 @@ def _claim(resolver: Resolver, folder: PaperFolder, claim: Claim) -> Iterator[st
 
 def _no_comparison(resolver: Resolver, folder: PaperFolder, test: Test) -> str:
     """Why a comparison cannot be read; empty when it can."""
+    if test.metric.startswith("bench."):
+        return f"{test.metric!r} is measured on one device and enters no verdict"
     if test.right is None and (problem := metrics.unknown(test.metric, pair=False)):
         return problem
     problems = (_no_quantity(resolver, folder, quantity) for quantity in test.sides())

@@ -48,11 +48,11 @@ def claimed(claim: Claim) -> Iterator[tuple[str, Quantity]]:
                 yield f"{where}all_of.{i}.{name}" if claim.all_of else f"{where}{name}", quantity
 
 
-def requests(quantity: Quantity) -> Iterator[RunRequest]:
-    """The runs or models that a quantity names."""
-    for side in (quantity.subject, quantity.against):
+def requests(quantity: Quantity) -> Iterator[tuple[str, RunRequest]]:
+    """The runs or models that a quantity names: its own under ``run``, the other side's under ``minus``."""
+    for name, side in (("run", quantity.subject), ("minus", quantity.against)):
         if isinstance(side, RunRequest):
-            yield from (merged(side, change) for change in quantity.along or (RunRequest(),))
+            yield from ((name, merged(side, change)) for change in quantity.along or (RunRequest(),))
 
 
 def quantities(resolver: Resolver, artifact: Artifact) -> list[Quantity]:
@@ -128,6 +128,8 @@ def needs_of(resolver: Resolver, paper: str, wanted: Iterable[Quantity]) -> Need
         if kind.of not in ("run", "start"):
             if "tokens" in kind.keyed_by() and "tokens" not in key:
                 key["tokens"] = tokens_id(resolver.paper(paper).data)
+            if isinstance(quantity.subject, RunRequest):
+                key |= {"size": quantity.subject.size or "", "variant": quantity.subject.variant or ""}
             if kind.path:
                 needs.files[kind.file(key)] = None
             continue

@@ -55,7 +55,7 @@ class Kind:
 
     ``of``: what one document is of. run: a trained run; start: a run as it is before training; checkpoint: weights from
     elsewhere; model: a shape in the paper's terms; data: the text of a paper's runs.
-    ``path``: where the document lies below results/, from {run}, {paper}, {tokens}, {checkpoint} and {scale}; empty when it is
+    ``path``: where the document lies below results/, from {run}, {paper}, {size}, {variant}, {tokens}, {checkpoint} and {scale}; empty when it is
     computed (``compute``). ``arrays``: an archive beside it. ``writes``: the ``kind`` that the file calls itself.
     ``keys``: what a document cannot do without. ``read``: a name's value in a document; by default a path of keys joined by dots. ``unknown``: why no such name can exist;
     empty when it can. ``unit``: a name's unit, the only one in which it is read.
@@ -338,6 +338,37 @@ def _read_cache(document: Document, name: str, subject: Resolved) -> Reading:
     return Reading(value)
 
 
+#: Units of what is measured of a phase on a device.
+_BENCH_UNITS = {
+    "seconds": "s",
+    "tokens_per_second": "tokens/s",
+    "ratio": "1",
+    "peak_bytes": "bytes",
+    "peak_ratio": "1",
+    "cache_bytes": "bytes",
+    "cache_ratio": "1",
+}
+_PHASES = ("step", "prefill", "decode")
+
+
+def _read_bench(document: Document, name: str, subject: Resolved) -> Reading:
+    """``<phase>.<field>``, or ``device.<field>`` of the machine that it was measured on."""
+    phase, _, field = name.partition(".")
+    entry = document["device"] if phase == "device" else document["phases"][phase]
+    if entry.get("status", "done") != "done":
+        return missing(entry["status"])
+    value = entry.get(field)
+    return missing(f"{phase} has no {field} on this device") if value is None else Reading(value)
+
+
+def _unknown_bench(name: str, names: Names) -> str:
+    phase, _, field = name.partition(".")
+    known = ("name", "kind", "clock_mhz", "threads") if phase == "device" else _BENCH_UNITS
+    if phase not in ("device", *_PHASES):
+        return f"{phase!r} is no phase{did_you_mean(phase, ('device', *_PHASES))}"
+    return "" if field in known else f"{field!r} is not measured{did_you_mean(field, known)}"
+
+
 def _unit_of_cache(name: str) -> str:
     return "bytes" if name.endswith("bytes") else "1" if name == "ratio_to_baseline" else ""
 
@@ -423,6 +454,11 @@ _RECORDS = (
         "cache", "the KV cache as measured on the real cache object", of="model", path="kv/{paper}.json", writes="kv",
         keys=("entries",), read=_read_cache, unit=_unit_of_cache, exact=("*",),
         kept="summary",
+    ),
+    Kind(
+        "bench", "time and memory on the device at hand, over the baseline's", of="model", path="bench/{scale}/{paper}/{size}/{variant}.json",
+        writes="bench", keys=("device", "phases"), read=_read_bench, unknown=_unknown_bench,
+        unit=lambda name: _BENCH_UNITS.get(name.partition(".")[2], ""), lacks="not measured on this machine",
     ),
     Kind(
         "spec", "configuration of a run", of="model", compute=lambda subject: subject.spec(), unit=_unit_of_spec, exact=("*",),

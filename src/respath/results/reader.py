@@ -105,8 +105,10 @@ class Results:
         expects = {"checkpoint": Checkpoint, "data": Domain}.get(kind.of, RunRequest)
         if not isinstance(subject, expects):
             raise UserError(f"{quantity.metric} is no metric of a {type(subject).__name__.lower()}")
-        at = project.paper(paper) if quantity.own_scale or kind.of == "data" else project.paper(paper).full
-        if kind.path and kind.of == "model" and at is not at.full:
+        at = project.paper(paper)
+        if kind.exact and kind.of == "model" and not quantity.own_scale:
+            at = at.full
+        if kind.path and kind.exact and kind.of == "model" and at is not at.full:
             return {None: missing("measured at the paper's shapes only")}, ()
         resolved = Resolved(at, subject)
         if kind.compute is not None:
@@ -116,6 +118,8 @@ class Results:
                 return {None: missing(error.lines[0])}, ()
             return {None: kind.value(document, name, resolved)}, ()
         key = self.key(paper, checkpoint=resolved.entry)
+        if isinstance(subject, RunRequest):
+            key |= {"size": subject.size or "", "variant": subject.variant or ""}
         lacks = kind.lacks or f"{self.store.path(kind.name, key)} is not there yet"
         return {None: self._read(kind, name, key, resolved, lacks)}, ()
 
