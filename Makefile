@@ -23,7 +23,6 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 
 demo: $(VENV)/.ready  ## from raw text to ResFormer Table 3 at scale smoke, and everything around it
 	$(BIN)/snakemake demo
-	@$(BIN)/respath diff --scale smoke --brief
 
 test: $(VENV)/.ready  ## unit, DAG and smoke tests (about 10 minutes on two cores)
 	$(PYTEST) -m "not slow"

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
+from respath.comparison.closing import closing, main
+from respath.config.project import Project, Run
 from respath.errors import UserError
+from respath.files import sha256_file, write_json
 from respath.jobs import check_targets
+from respath.reporting.page import main as page
+from respath.results.reader import Results
+from respath.spec.data import tokens_id
+from respath.spec.document import identity
+from tests.dag.disturbed import TOY
 from tests.project_copy import ProjectCopy
 
 
@@ -54,3 +65,74 @@ def test_snakemake_itself_says_all_wrong_names_at_once_and_nothing_about_right_o
     assert lines[2].startswith("error: mini is a scale") and len(lines) == 3
     right = fresh.snakemake("-n", "resformer_table13", "--forceall")
     assert right.returncode == 0 and "error:" not in right.stderr
+
+
+def closing_of(done) -> list[str]:
+    """What stands between the end of the jobs and Snakemake's own last lines."""
+    text = done.stderr.rsplit("steps (100%) done", 1)[-1]
+    return [
+        line for line in text.splitlines() if line and not line.startswith(("Complete log", "Elapsed time"))
+    ]
+
+
+def test_closing_lines_are_about_what_was_asked_for_and_nothing_else(fresh):
+    done = fresh.snakemake("resformer_table13")
+    assert done.returncode == 0, done.stderr
+    lines = closing_of(done)
+    assert lines[0].startswith("resformer_table13: ")
+    assert lines[0].endswith("; reports/out/smoke/resformer/table13.{csv,tex,md}")
+    assert lines[1].startswith("Scale smoke: not a replication") and len(lines) == 2
+    assert "index.html" not in done.stderr and "runs ended" not in done.stderr
+
+
+def test_closing_lines_of_a_comparison_are_its_own(fresh):
+    done = fresh.snakemake("plan")
+    assert done.returncode == 0 and closing_of(done) == []
+
+
+def test_a_run_on_other_tokens_fails_the_invocation_with_both_ways_out(tmp_path):
+    project, run, manifest = project_with_a_run(tmp_path)
+    files = ["reports/out/smoke/toy/table1.csv"]
+    _, problems = closing(project, Results(project), files, terminal=False)
+    assert problems == []
+    manifest.write_text(manifest.read_text() + "\n")
+    _, problems = closing(project, Results(project), files, terminal=False)
+    assert len(problems) == 1
+    assert (
+        f"1 of 3 runs were trained on other tokens than {manifest.relative_to(tmp_path)} lists now"
+        in problems[0]
+    )
+    assert f"delete results/runs/{run.id} and checkpoints/{run.id} and run the same command" in problems[0]
+    assert main(["--project-root", str(tmp_path), "--files", *files]) == 1
+
+
+def project_with_a_run(folder: Path) -> tuple[Project, Run, Path]:
+    """The toy project with a manifest, and one of Table 1's runs trained on it."""
+    shutil.copytree(TOY, folder, dirs_exist_ok=True)
+    project = Project(folder)
+    manifest = folder / "results/tokens" / tokens_id(project.data_of("toy")) / "manifest.json"
+    write_json(manifest, {"schema": 1, "kind": "tokens", "splits": {}})
+    run = project.trained_runs(project.artifact("toy_table1"))[0]
+    record = {
+        "schema": 1,
+        "kind": "train",
+        "run": run.id,
+        "spec": identity(run.spec),
+        "status": "diverged",
+        "reason": "test",
+    }
+    record |= {"loss": {}, "curve": {}, "weights": None, "manifest_sha256": sha256_file(manifest)}
+    write_json(folder / f"results/runs/{run.id}/train.json", record)
+    return project, run, manifest
+
+
+def test_the_demo_ends_with_its_page(tmp_path):
+    (tmp_path / "project").mkdir()
+    copy = ProjectCopy(tmp_path / "project")
+    planned = copy.planned("demo")
+    assert planned["demo_page"] == 1 and "page" not in planned
+    written = copy.path / "page.html"
+    options = ["--project-root", str(copy.path), "--paper", "resformer", "--only", "table13", "kv"]
+    assert page([*options, "--out", str(written)]) == 0
+    text = written.read_text()
+    assert 'id="table13"' in text and 'id="kv"' in text and 'id="table3"' not in text

@@ -142,7 +142,11 @@ or_leave(
 #: Code that decides how tables, figures and pages look.
 REPORT_CODE = ("src/respath/reporting", "src/respath/comparison", "reports/templates")
 #: What `make demo` shows.
-DEMO = [f"{folder.id}_{name}" for folder in map(PROJECT.folder, PAPERS) for name in folder.paper.demo]
+DEMO = {
+    folder.id: [f"{folder.id}_{name}" for name in folder.paper.demo]
+    for folder in map(PROJECT.folder, PAPERS)
+    if folder.paper.demo
+}
 
 
 def either(names):
@@ -342,13 +346,6 @@ def banner():
     return f"respath: scale {SCALE}, papers {', '.join(PAPERS)}; results in results/, tables in reports/out/{SCALE}/, logs in logs/"
 
 
-def summary():
-    """Where the tables are, and how many cells match."""
-    command = [sys.executable, "-m", "respath.cli", "diff", "--brief", "--scale", SCALE]
-    done = subprocess.run(command, capture_output=True, text=True)
-    return (done.stdout or done.stderr).rstrip()
-
-
 def requested():
     """Files that this invocation was asked for; none where it was asked to stop before them (--until, --omit-from, --batch)."""
     settings = workflow.dag_settings
@@ -359,13 +356,19 @@ def requested():
     return [file for name in targets for file in (map(str, rules[name].input) if name in rules else [name])]
 
 
-def refuse_missing():
-    """Whatever Snakemake says: an invocation whose files are not there has failed."""
+def close():
+    """The last lines, about what was asked for. Whatever Snakemake says: a file that is not there, or stale, is a failure."""
     if missing := [file for file in dict.fromkeys(requested()) if not Path(file).exists()]:
         raise WorkflowError(
             f"respath: asked for and not there: {', '.join(missing[:5])}{', ...' if missing[5:] else ''} ({len(missing)} in all); "
             "run the same command again"
         )
+    shown = [
+        file for file in requested() if file.startswith("reports/") or file in workflow.dag_settings.targets
+    ]
+    command = [sys.executable, "-m", "respath.comparison.closing", "--config", CONFIG, "--files", *shown]
+    if shown and subprocess.run(command).returncode:
+        raise WorkflowError("respath: what was asked for is not fresh: see above")
 
 
 def failure_hint(path):

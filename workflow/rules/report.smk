@@ -78,6 +78,26 @@ rule page:
         " --out {output:q} > {log:q} 2>&1"
 
 
+rule demo_page:
+    "The page of what `demo` shows of a paper."
+    input:
+        lambda w: [f for target in DEMO[w.paper] for f in rendered(PROJECT.artifact(target))],
+    output:
+        "reports/out/{scale}/{paper}/demo.html",
+    log:
+        "logs/demo_page/{scale}-{paper}.log",
+    localrule: True
+    conda:
+        "../../envs/report.yaml"
+    params:
+        config=CONFIG,
+        only=lambda w: [PROJECT.artifact(target).id for target in DEMO[w.paper]],
+        definition=lambda w: fingerprint(w.paper, *REPORT_CODE),
+    shell:
+        "python -m respath.reporting.page --paper {wildcards.paper:q} --config {params.config:q} --only {params.only:q}"
+        " --out {output:q} > {log:q} 2>&1"
+
+
 for artifact in PROJECT.artifacts():
 
     rule:
@@ -109,7 +129,8 @@ workflow.get_rule(SCALE).docstring = (
 rule demo:
     "ResFormer Table 3 and everything around it, from raw text to checked cells."
     input:
-        [rendered(PROJECT.artifact(target)) for target in DEMO],
+        [rendered(PROJECT.artifact(target)) for targets in DEMO.values() for target in targets],
+        expand("reports/out/{scale}/{paper}/demo.html", scale=SCALE, paper=DEMO),
     localrule: True
 
 

@@ -65,25 +65,26 @@ def brief(document: dict[str, Any], folder: str | None = None) -> str:
     """Where the tables are (below reports/out/<scale> unless told otherwise) and how many cells match, in a few lines."""
     scale = document["scale"]
     folder = folder or f"reports/out/{scale}"
-    lines = [f"Tables, figures and pages: {folder}/<paper>/ (open index.html). {document['note']}"]
+    lines = [f"Tables, figures and pages: {folder}/<paper>/. {document['note']}"]
     for paper_id, paper in document["papers"].items():
-        judged = [
-            cell
-            for table in paper["tables"].values()
-            for cell in table["cells"]
-            if cell["printed"] is not None
-        ]
-        matching = sum(cell["status"] in ("match", "within") for cell in judged)
-        others: dict[str, int] = {}
-        for cell in judged:
-            if cell["status"] not in ("match", "within"):
-                others[cell["status"]] = others.get(cell["status"], 0) + 1
-        rest = f"; {counts_text(others)}" if others else ""
-        supported = sum(claim["verdict"] == "supported" for claim in paper["claims"])
-        lines.append(
-            f"{paper_id}: {matching} of {len(judged)} printed cells match{rest}. "
-            f"{paper['runs']['ended']} of {paper['runs']['wanted']} runs ended; "
-            f"{supported} of {len(paper['claims'])} claims supported. Cell by cell: respath diff --scale {scale}"
-        )
+        lines.append(brief_of(paper_id, paper, scale))
         lines += [f"{paper_id}: warning: {line}" for line in code_lines(paper, scale)]
     return "\n".join(lines)
+
+
+def brief_of(paper_id: str, paper: dict[str, Any], scale: str) -> str:
+    """How many cells of a paper match, how many runs ended, and what became of its claims."""
+    judged = [
+        cell for table in paper["tables"].values() for cell in table["cells"] if cell["printed"] is not None
+    ]
+    counts: dict[str, int] = {}
+    for cell in judged:
+        counts[cell["status"]] = counts.get(cell["status"], 0) + 1
+    matching = counts.pop("match", 0) + counts.pop("within", 0)
+    rest = f"; {counts_text(counts)}" if counts else ""
+    supported = sum(claim["verdict"] == "supported" for claim in paper["claims"])
+    claims = f"; {supported} of {len(paper['claims'])} claims supported" if paper["claims"] else ""
+    return (
+        f"{paper_id}: {matching} of {len(judged)} printed cells match{rest}. {paper['runs']['ended']} of "
+        f"{paper['runs']['wanted']} runs ended{claims}. Cell by cell: respath diff --scale {scale}"
+    )

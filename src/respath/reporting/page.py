@@ -6,6 +6,7 @@ import argparse
 import base64
 import dataclasses
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -197,24 +198,27 @@ def decision_context(project: Project, paper: str) -> list[dict[str, Any]]:
     ]
 
 
-def page(project: Project, results: Results, paper_id: str, folder: Path) -> str:
-    """The whole page. Figures are taken from ``folder`` where they are rendered."""
+def page(
+    project: Project, results: Results, paper_id: str, folder: Path, chosen: Collection[str] | None = None
+) -> str:
+    """The whole page, or one of the ``chosen`` tables and figures, without claims. Figures are taken from ``folder``."""
     paper = project.folder(paper_id).paper
-    grids = {a.id: build_grid(project, results, a) for a in project.artifacts(paper_id) if a.is_table}
+    shown = [a for a in project.artifacts(paper_id) if chosen is None or a.id in chosen]
+    grids = {a.id: build_grid(project, results, a) for a in shown if a.is_table}
     artifacts = [
         table_context(project, results, grids[artifact.id])
         if artifact.is_table
         else figure_context(project, results, artifact, folder)
-        for artifact in project.artifacts(paper_id)
+        for artifact in shown
     ]
-    verdicts = judge_claims(project, results, paper_id)
+    verdicts = judge_claims(project, results, paper_id) if chosen is None else []
     claims = [claim_context(verdict) for verdict in verdicts]
     tally = {name: sum(verdict.verdict == name for verdict in verdicts) for name in VERDICTS}
     cells = dict.fromkeys(STATUSES, 0)
     for artifact in artifacts:
         for name, number in artifact.get("counts", {}).items():
             cells[name] += number
-    runs = {run.id: run for artifact in project.artifacts(paper_id) for run in project.trained_runs(artifact)}
+    runs = {run.id: run for artifact in shown for run in project.trained_runs(artifact)}
     whole = provenance_of(project, results, paper_id, runs.values())
     not_run = [dataclasses.asdict(one) for one in estimates(project, results, runs.values())]
     env = jinja2.Environment(
@@ -292,11 +296,14 @@ def main(arguments: list[str] | None = None) -> int:
     add_options(parser)
     parser.add_argument("--paper", required=True, help="paper id, a folder of papers/")
     parser.add_argument("--out", type=Path, help="the page (default: reports/out/<scale>/<paper>/index.html)")
+    parser.add_argument(
+        "--only", nargs="+", metavar="ID", help="only these tables and figures, and no claims"
+    )
     options = parser.parse_args(arguments)
     project, results = open_project(options)
     project.folder(options.paper)
     out = options.out or project.root / "reports" / "out" / project.scale.id / options.paper / "index.html"
-    write_text(out, page(project, results, options.paper, out.parent))
+    write_text(out, page(project, results, options.paper, out.parent, options.only))
     print(out)
     return OK
 
