@@ -365,7 +365,7 @@ def diff(
         bool, typer.Option(help="Two lines: where the tables are, how many cells match.")
     ] = False,
     check: Annotated[
-        bool, typer.Option(help="Exit 1 when a comparable cell is off or a claim is contradicted.")
+        bool, typer.Option(help="Exit 1 when a comparable cell does not agree or a claim is contradicted.")
     ] = False,
 ) -> None:
     """Regenerated against printed numbers, from the results that exist (never starts a training)."""

@@ -23,7 +23,7 @@ def grid(project, results, table="table1"):
 
 
 def measured(ours=2.0, printed=2.0, **changes):
-    rules = {"configured": 0.0, "stderr": None, "item_stderr": None, "half_unit": 0.0005, "seeds": 3}
+    rules = {"configured": 0.0, "half_unit": 0.0005, "half_width": 0.0}
     return judge_measured(ours, printed, **{**rules, **changes})
 
 
@@ -67,19 +67,26 @@ def test_what_the_paper_does_not_print_is_not_reported():
 
 @pytest.mark.parametrize(
     ("changes", "rule", "tolerance"),
-    [
-        ({"configured": 0.01}, CONFIGURED, 0.01),
-        ({}, HALF_UNIT, 0.0005),
-        ({"stderr": 0.02}, "2 standard errors over 3 seeds", 0.04),
-        ({"item_stderr": 0.03}, "2 standard errors over items", 0.06),
-        ({"configured": 0.01, "stderr": 0.02, "item_stderr": 0.001}, "2 standard errors over 3 seeds", 0.04),
-    ],
+    [({"configured": 0.01}, CONFIGURED, 0.01), ({}, HALF_UNIT, 0.0005)],
 )
-def test_the_widest_tolerance_applies_and_says_which_it_is(changes, rule, tolerance):
+def test_the_wider_tolerance_applies_and_says_which_it_is(changes, rule, tolerance):
     judgement = measured(**changes)
     assert (judgement.rule, judgement.tolerance) == (rule, pytest.approx(tolerance))
     assert measured(ours=2.0 + tolerance * 0.99, **changes).status == "within"
     assert measured(ours=2.0 - tolerance * 1.01, **changes).status == "off"
+
+
+def test_noise_widens_no_tolerance_and_can_leave_a_cell_undecided():
+    for half_width, near, far in (
+        (0.0, "within", "off"),
+        (0.02, "undecided", "undecided"),
+        (None, *["undecided"] * 2),
+    ):
+        given = {"configured": 0.01, "half_width": half_width}
+        assert measured(ours=2.009, **given).status == near
+        assert measured(ours=2.02, **given).status == far
+    assert measured(ours=2.1, configured=0.01, half_width=0.02).status == "off"
+    assert "our interval is ± 0.02" in measured(configured=0.01, half_width=0.02).rule
 
 
 # --- grids ---

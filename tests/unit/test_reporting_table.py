@@ -103,7 +103,7 @@ def test_the_csv_has_one_line_per_cell_in_full_precision(tmp_path):
     assert [float(row["ours"]) for row in rows] == [cell.ours for cell in cells]
     assert rows[0]["per_seed"] == "1=3.001;2=3.004;3=2.998"
     assert rows[0]["runs"].split(";") == [run_id(project, "S", "base", seed) for seed in (1, 2, 3)]
-    assert rows[0]["rule"] == "2 standard errors over items"
+    assert rows[0]["rule"] == "configured; our interval is ± 0.0068"
 
 
 # --- LaTeX ---

@@ -16,15 +16,14 @@ from respath.quantities.kinds import factor
 from respath.quantities.quantity import Domain, Quantity, is_number
 from respath.quantities.rounding import rounded
 from respath.quantities.sample import Sample
+from respath.quantities.verdicts import OFF, UNDECIDED, WITHIN, judge_cell
 from respath.results.reader import Results
 
-MATCH, WITHIN, OFF, DIVERGED = "match", "within", "off", "diverged"
+MATCH, DIVERGED = "match", "diverged"
 NOT_RUN, NOT_REPORTED, NOT_COMPARABLE = "not run", "not reported", "not comparable at this scale"
 #: Every status a compared cell can have, in the order of reports.
-STATUSES = (MATCH, WITHIN, OFF, DIVERGED, NOT_RUN, NOT_REPORTED, NOT_COMPARABLE)
+STATUSES = (MATCH, WITHIN, OFF, UNDECIDED, DIVERGED, NOT_RUN, NOT_REPORTED, NOT_COMPARABLE)
 
-#: Standard errors that a measured cell may be away from the printed value.
-STANDARD_ERRORS = 2
 EXACT, HALF_UNIT, CONFIGURED = "exact", "half a unit of the last printed digit", "configured"
 
 Value = float | int | str | bool | None
@@ -145,30 +144,25 @@ def judge_exact(
 
 
 def judge_measured(
-    ours: float,
-    printed: Value,
-    *,
-    configured: float,
-    stderr: float | None,
-    item_stderr: float | None,
-    half_unit: float | None,
-    seeds: int,
+    ours: float, printed: Value, *, configured: float, half_unit: float | None, half_width: float | None
 ) -> Judgement:
-    """Measured quantities: within the widest of the tolerances, and which one that was."""
+    """Measured quantities: ``verdicts.judge_cell`` with the wider of the configured tolerance and half a printed unit.
+
+    ``half_width``: of our interval; 0 for what has no seeds, None for one seed.
+    """
     if printed is None:
         return Judgement(NOT_REPORTED)
     if not (is_number(ours) and is_number(printed)):
         return Judgement(WITHIN if ours == printed else OFF, rule=EXACT)
-    candidates = [(configured, CONFIGURED)]
-    if half_unit is not None:
-        candidates.append((half_unit, HALF_UNIT))
-    if stderr is not None:
-        candidates.append((STANDARD_ERRORS * stderr, f"{STANDARD_ERRORS} standard errors over {seeds} seeds"))
-    if item_stderr is not None:
-        candidates.append((STANDARD_ERRORS * item_stderr, f"{STANDARD_ERRORS} standard errors over items"))
-    tolerance, rule = max(candidates, key=lambda candidate: candidate[0])
+    tolerance, rule = max((configured, CONFIGURED), (half_unit or 0.0, HALF_UNIT), key=lambda entry: entry[0])
+    noise = "one seed has no interval" if half_width is None else f"our interval is ± {half_width:.2g}"
     delta = ours - printed
-    return Judgement(WITHIN if _reaches(abs(delta), tolerance) else OFF, delta, tolerance, rule)
+    return Judgement(
+        judge_cell(delta, half_width, tolerance),
+        delta,
+        tolerance,
+        rule if half_width == 0 else f"{rule}; {noise}",
+    )
 
 
 def load_printed(project: Project, artifact: Artifact) -> Reported | None:
@@ -279,12 +273,15 @@ def _cell(
             cell.ours,
             paper_value,
             configured=artifact.definition.tolerance,
-            stderr=cell.stderr,
-            item_stderr=cell.item_stderr,
             half_unit=half_unit,
-            seeds=len(sample.numbers),
+            half_width=_half_width(sample) if seeded else 0.0,
         )
     return dataclasses.replace(cell, **dataclasses.asdict(judgement))
+
+
+def _half_width(sample: Sample) -> float | None:
+    interval = sample.interval
+    return None if interval is None else interval.high - interval.mean
 
 
 def _printed(reported: Reported | None, row: str, column: str) -> tuple[Value, int | None, float | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from respath.config.request import RunRequest
@@ -18,8 +18,8 @@ from respath.quantities import metrics
 from respath.quantities.derived import DERIVED, named
 from respath.quantities.quantity import Quantity, is_number
 from respath.quantities.rounding import signed
-from respath.quantities.sample import Sample
-from respath.quantities.statistics import Documents, Group, mean, paired_documents
+from respath.quantities.sample import Sample, documents_of
+from respath.quantities.statistics import Group, mean
 from respath.quantities.verdicts import (
     CONTRADICTED,
     NOT_RUN,
@@ -265,7 +265,7 @@ class _Maker:
         for weight, request, _ in parts:
             runs[_name(request)] += weight
         try:
-            documents = _documents(parts, values)
+            documents = documents_of([(weight, sample) for weight, _, sample in parts], values)
         except ValueError as error:
             return Outcome(text, UNDECIDED, f"{error}; evaluate both sides again, on one token store")
         absent = "; ".join(dict.fromkeys(sample.reason for sample in samples if sample.reason))
@@ -342,17 +342,6 @@ class _Maker:
 def _name(request: RunRequest) -> str:
     """A run in the paper's terms, whatever way it was written down."""
     return canonical_json(request.model_dump(mode="json", exclude_defaults=True))
-
-
-def _documents(parts: Sequence[Part], values: Mapping[int, float]) -> dict[str, Documents]:
-    """Sums per document of a comparison, where every run has them at every seed that counts."""
-    sides = []
-    for weight, _, sample in parts:
-        items = {seed: sample.by_seed[seed].items for seed in values}
-        if not items or None in items.values():
-            return {}
-        sides.append((weight, items))
-    return paired_documents(sides)
 
 
 def _describe(test: Test) -> str:

@@ -24,7 +24,7 @@ from respath.comparison.notes import scale_notes
 from respath.comparison.provenance import provenance_of_artifact
 from respath.config.project import Artifact, Project
 from respath.quantities.rounding import rounded, signed, significant
-from respath.quantities.verdicts import CONTRADICTED, VERDICTS
+from respath.quantities.verdicts import CONTRADICTED, UNDECIDED, VERDICTS
 from respath.quantities.verdicts import NOT_RUN as CLAIM_NOT_RUN
 from respath.results.reader import Results
 
@@ -138,7 +138,7 @@ def failures(document: dict[str, Any]) -> list[str]:
         for table in paper["tables"].values():
             for cell in table["cells"]:
                 asked = cell["printed"] is not None and (cell["kind"] == "exact" or document["comparable"])
-                if asked and cell["status"] in (OFF, DIVERGED, NOT_RUN):
+                if asked and cell["status"] in (OFF, UNDECIDED, DIVERGED, NOT_RUN):
                     detail = cell["reason"] or f"paper {_as_printed(cell)}, ours {_short(cell['ours'])}"
                     lines.append(
                         f"{table['target']}: {cell['row']}, {cell['column']}: {cell['status']} ({detail})"

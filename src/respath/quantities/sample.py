@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from respath.quantities.quantity import Quantity, Reading, State, is_number
-from respath.quantities.statistics import Interval, mean, standard_error, t_interval, tail_probabilities
+from respath.quantities.statistics import (
+    Documents,
+    Interval,
+    TextError,
+    mean,
+    paired_documents,
+    standard_error,
+    t_interval,
+    tail_probabilities,
+    text_error,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,10 +73,30 @@ class Sample:
         errors = [reading.stderr for reading in self.measured.values() if reading.stderr is not None]
         return mean(errors) if errors else None
 
+    def parts(self, weight: int = 1) -> Iterator[tuple[int, Sample]]:
+        """The samples that this one is a sum of, with their coefficients: itself, or both sides of a difference."""
+        if self.sides is None:
+            yield weight, self
+        else:
+            yield from self.sides[0].parts(weight)
+            yield from self.sides[1].parts(-weight)
+
+    @property
+    def text_error(self) -> TextError | None:
+        """Error from the choice of text: from sums per document where results have them, else of a value its error over items.
+
+        Raises ValueError where the sides of a difference were scored on different documents.
+        """
+        if documents := documents_of(list(self.parts()), self.numbers):
+            return text_error(documents)
+        error = self.item_stderr if self.sides is None else None
+        return None if error is None else TextError(error, math.inf, {})
+
     @property
     def interval(self) -> Interval | None:
-        """t interval of the mean over seeds; None for fewer than two."""
-        return t_interval(list(self.numbers.values())) if len(self.numbers) > 1 else None
+        """95 % interval of the mean: over seeds and, where it is known, over the choice of text; None for fewer than two seeds."""
+        numbers = list(self.numbers.values())
+        return t_interval(numbers, text=self.text_error) if len(numbers) > 1 else None
 
     @property
     def p_value(self) -> float | None:
@@ -140,6 +170,20 @@ class Sample:
 def computed(values: Mapping[int, Any], of: Quantity) -> Sample:
     """Values by seed that were computed from readings of a quantity (a smoothed curve at one step), as a sample."""
     return Sample(of, {seed: Reading(value) for seed, value in values.items()})
+
+
+def documents_of(parts: Sequence[tuple[int, Sample]], seeds: Iterable[int | None]) -> dict[str, Documents]:
+    """Sums per document of a sum of samples, where every one of them has them at each of these seeds; else nothing.
+
+    Raises ValueError where they were scored on different documents.
+    """
+    sides = []
+    for weight, sample in parts:
+        items = {seed: sample.by_seed[seed].items for seed in seeds}
+        if not items or None in items.values():
+            return {}
+        sides.append((weight, items))
+    return paired_documents(sides)
 
 
 def _paired(
