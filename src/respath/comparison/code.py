@@ -8,7 +8,7 @@ from typing import Any
 
 from respath.fingerprint import EARLIER, MEASURES, describe, measuring_code, training_code
 from respath.papers.resolve import Run
-from respath.quantities.kinds import imported
+from respath.quantities.kinds import KINDS, imported
 from respath.results.reader import Results
 
 
@@ -42,7 +42,7 @@ def code_warnings(
     measured = [
         run.id
         for run in runs
-        for result in (results.of_run(kind, run.id) for kind in ("loss", "lm", "analysis"))
+        for result in (results.of_run(kind.name, run.id) for kind in KINDS.values() if kind.of == "run")
         if result is not None and (result.get("code") or {}).get("accepted")
     ]
     if measured := list(dict.fromkeys(measured)):
@@ -104,11 +104,6 @@ def stale_results(results: Results, runs: Iterable[Run]) -> list[Stale]:
 
 def remaking(stale: Stale, checkpoints: str, scale: str) -> str:
     """The command that makes a stale result anew: what is there goes first."""
-    made = {
-        "train": f"results/runs/{stale.run}/train.json",
-        "loss": f"results/evals/{stale.run}/loss.json",
-        "lm": f"results/evals/{stale.run}/lm.json",
-        "analysis": f"results/analyses/{stale.run}/analysis.json",
-    }[stale.what]
+    made = f"results/{KINDS[stale.what].file({'run': stale.run})}"
     gone = f"-r {checkpoints}/{stale.run} results/runs/{stale.run}" if stale.what == "train" else made
     return f"rm {gone} && snakemake --cores all --config scale={scale} -- {made}"
