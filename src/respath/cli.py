@@ -18,6 +18,7 @@ from respath.config.project import Project, Run, find_root
 from respath.config.request import RunRequest
 from respath.errors import WRONG_USE, UserError, did_you_mean, explain_os_error, guard
 from respath.files import flattened, read_json, user_path
+from respath.letters import plain
 from respath.spec.data import tokenizer_id
 from respath.spec.document import identity
 
@@ -126,7 +127,7 @@ def list_(
                 "target": a.target,
                 "kind": "table" if a.is_table else "figure",
                 "runs": len(project.trained_runs(a)),
-                "title": a.definition.title,
+                "title": plain(a.definition.title),
             }
             for a in project.artifacts()
         ]
@@ -222,7 +223,7 @@ def show(
         runs = project.trained_runs(artifact)
         value = {
             "target": name,
-            "title": artifact.definition.title,
+            "title": plain(artifact.definition.title),
             "section": artifact.definition.section,
             "scale": project.config.scale,
             "reads": sorted(project.kinds_of(artifact)),

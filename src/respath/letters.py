@@ -227,6 +227,17 @@ def split_formulas(text: str) -> list[tuple[str, bool]]:
     return [(part, index % 2 == 1) for index, part in enumerate(parts) if part]
 
 
+def plain(text: str) -> str:
+    """Text for a terminal: formulas without dollars, braces and commands, ``$\\lambda_1 V_{n}$`` as ``λ_1 V_n``."""
+    parts = []
+    for part, is_formula in split_formulas(text):
+        if is_formula:
+            part = re.sub(r"\\([A-Za-z]+|[,;!])", lambda found: COMMANDS.get(found[1], ""), part)
+            part = part.replace("{", "").replace("}", "")
+        parts.append(part)
+    return "".join(parts)
+
+
 def formula(source: str) -> str:
     """A formula as LaTeX: Greek letters and signs as their commands, letters that are no mathematics as text."""
     return "".join(_in_formula(char) for char in unicodedata.normalize("NFKC", source))

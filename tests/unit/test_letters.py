@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from respath.config.project import Project
 from respath.errors import UserError
-from respath.letters import COMMANDS, UPRIGHT, check_formula, latex, problems_of
+from respath.letters import COMMANDS, UPRIGHT, check_formula, latex, plain, problems_of
 from respath.reporting.latex import tex, tex_math
 from respath.reporting.looks import drawn, style
 from respath.reporting.mathematics import text_html
@@ -66,6 +66,7 @@ def test_letters_compose_and_come_apart_alike():
     assert latex("ﬁ ﬀ Ａ ⅓") == "fi ff A 1/3"
     assert latex("λ₁ x² 10⁻³") == r"$\lambda$\textsubscript{1} x² 10\textsuperscript{$-$}³"
     assert drawn("λ₁ / W₂") == r"λ$_{\mathregular{1}}$ / W$_{\mathregular{2}}$"
+    assert plain(r"By $\lambda_{1} V'_n \le \mathrm{c}$") == "By λ_1 V'_n ≤ c" and plain("5 $") == "5 $"
     assert drawn("5 $ a_b") == r"5 \$ a_b"
     assert drawn(r"$6 \le V'_n$") == r"$6 \leq V'_n$"
 

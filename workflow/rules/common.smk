@@ -20,6 +20,7 @@ from respath.spec.data import sample_id, tokenizer_id, tokens_id
 from respath.data.catalogue import source_ids
 from respath.errors import UserError, did_you_mean
 from respath.files import canonical_json
+from respath.letters import plain
 from respath.papers import needs
 from respath.settings import Settings
 from snakemake import benchmark as snakemake_benchmark

@@ -108,7 +108,7 @@ for artifact in PROJECT.artifacts():
         localrule: True
 
     workflow.get_rule(artifact.target).docstring = (
-        f"{artifact.definition.title} (Section {artifact.definition.section})."
+        f"{plain(artifact.definition.title)} (Section {artifact.definition.section})."
     )
 
 

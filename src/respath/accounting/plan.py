@@ -10,6 +10,7 @@ from respath.accounting.data_cost import DataCost, data_cost, extrapolated
 from respath.config.project import Artifact, Project, Run
 from respath.errors import UserError, did_you_mean
 from respath.files import canonical_json, read_json
+from respath.letters import plain
 from respath.spec.data import Data, tokens_id
 from respath.spec.document import identity
 
@@ -139,7 +140,7 @@ def plan(project: Project, targets: list[Artifact], machine: Assumptions) -> dic
                 stores[store], datas[store] = data_cost(project, data), data
             row["download"] += stores[store].download
             row["disk"] += stores[store].disk
-        rows.append({"target": artifact.target, "title": artifact.definition.title, **row})
+        rows.append({"target": artifact.target, "title": plain(artifact.definition.title), **row})
     total = _sum(list(costs.values()), machine)
     # The items of all papers lie in one wheel; corpora of the same name are fetched once.
     corpora = {cost.corpus: cost for cost in stores.values()}

@@ -30,6 +30,7 @@ from respath.comparison.provenance import Provenance, provenance_of, provenance_
 from respath.config.project import Artifact, Project
 from respath.errors import OK, guard
 from respath.files import write_text
+from respath.letters import plain
 from respath.quantities.kinds import imported
 from respath.quantities.rounding import signed
 from respath.quantities.verdicts import VERDICTS
@@ -229,7 +230,7 @@ def page(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    env.filters["formulas"] = text_html
+    env.filters |= {"formulas": text_html, "plain": plain}
     return env.get_template("page.html.j2").render(
         paper=paper,
         citation=citation(paper),
