@@ -70,7 +70,7 @@ def test_every_artifact_claim_and_decision_is_there(smoke):
     for name in ("table1", "table2", "table3", "table4", "kv", "fig1", "fig2"):
         assert f'<article id="{name}">' in smoke
     assert 'id="claim-mix-beats-base"' in smoke and 'id="decision-mixing"' in smoke
-    assert "variant mix, recipe {&#39;weight_decay&#39;: 0.0}" in smoke
+    assert "variant mix, recipe {&#39;optimizer&#39;: {&#39;weight_decay&#39;: 0.0}}" in smoke
 
 
 def test_what_comes_from_data_is_escaped(smoke):
