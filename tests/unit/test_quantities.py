@@ -126,6 +126,18 @@ def test_a_diverged_seed_makes_the_sample_diverged(tmp_path):
     assert results.sample("toy", Quantity("train.status", MIX)).by_seed[1].value == "diverged"
 
 
+def test_a_diverged_run_ranks_where_its_metric_is_worst():
+    ranks = {
+        "loss.mean": 1,
+        "curve.early": 1,
+        "train.loss.final": 1,
+        "lm.wikitext.word_perplexity": 1,
+        "lm.mean.acc": -1,
+    }
+    ranks |= {"curve.critical_step": 0, "train.steps": 0, "analysis.pca.components_mean_from_layer2": 0}
+    assert {metric: metrics.worst(metric) for metric in ranks} == ranks
+
+
 def test_shares_of_tasks_are_per_cent_everywhere(made):
     project, results = made
     run = project.runs("toy", MIX)[0]

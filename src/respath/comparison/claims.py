@@ -169,18 +169,6 @@ def judge_exact_claim(expect: Expect, left: float, right: float | None) -> str:
     return SUPPORTED if same else CONTRADICTED
 
 
-def worst(metric: str) -> int:
-    """Where a diverged run's value ranks: +1 above all others (losses), -1 below (accuracies), 0 where a metric has no better end."""
-    kind, _, name = metric.partition(".")
-    if kind in ("loss", "curve") and metric != "curve.critical_step":
-        return 1
-    if metric.startswith("train.loss"):
-        return 1
-    if kind == "lm":
-        return 1 if name.endswith(("perplexity", "bits_per_byte")) else -1
-    return 0
-
-
 #: One run in a comparison: its coefficient, what it is, and its readings.
 Part = tuple[int, RunRequest, Sample]
 
@@ -253,7 +241,7 @@ class _Maker:
             seed for seed in samples[0].by_seed if all(seed in sample.by_seed for sample in samples)
         ):
             lost = {
-                weight * worst(test.metric)
+                weight * metrics.worst(test.metric)
                 for weight, _, sample in parts
                 if sample.by_seed[seed].state == "diverged"
             }

@@ -21,7 +21,7 @@ class Derived:
 
     ``inputs``: the quantities that it is computed from, given the paper's baseline variant. ``compute``: its value at one seed
     from theirs; called only where all of them are measured. ``compares``: it needs ``against`` and is itself the comparison;
-    otherwise ``against`` is subtracted, as from any metric.
+    otherwise ``against`` is subtracted, as from any metric. ``worst``: where a diverged run's value ranks, as of kinds.
     """
 
     title: str
@@ -30,6 +30,7 @@ class Derived:
     unit: str = ""
     compares: bool = False
     along: bool = False
+    worst: int = 0
 
 
 def _recipe(request: RunRequest, *names: str) -> tuple[Quantity, ...]:
@@ -149,6 +150,7 @@ DERIVED: dict[str, Derived] = {
         _early_inputs,
         _early,
         "nats/token",
+        worst=1,
     ),
     "curve.critical_step": Derived(
         "step from which on the smoothed training loss stays above the baseline's of the same size, length and recipe",

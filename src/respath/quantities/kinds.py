@@ -59,7 +59,8 @@ class Kind:
     computed (``compute``). ``arrays``: an archive beside it. ``writes``: the ``kind`` that the file calls itself.
     ``keys``: what a document cannot do without. ``read``: a name's value in a document; by default a path of keys joined by dots. ``unknown``: why no such name can exist;
     empty when it can. ``unit``: a name's unit, the only one in which it is read.
-    ``is_series``: is a name a curve, a list or an array, and not a number? ``exact``: names that every scale gives as the paper's own shapes do (``*``: all), compared exactly.
+    ``worst``: where a diverged run's value ranks: +1 above all others, -1 below, 0
+    where a name has no better end. ``is_series``: is a name a curve, a list or an array, and not a number? ``exact``: names that every scale gives as the paper's own shapes do (``*``: all), compared exactly.
     ``kept``: where it goes in the repository's bundles: each run's own file, the scale's summary, or nowhere.
     ``keep``, ``restore``: what of a document is kept, and what readers get back.
     ``lacks``: what is said of a run that is trained and has no such file.
@@ -78,6 +79,7 @@ class Kind:
     keys: tuple[str, ...] = ()
     exact: tuple[str, ...] = ()
     is_series: Callable[[str], bool] = lambda name: False
+    worst: Callable[[str], int] = lambda name: 0
     kept: Literal["run", "summary", ""] = ""
     keep: Callable[[Document], Document] = dict
     restore: Callable[[Document], Document] = dict
@@ -291,6 +293,10 @@ def _unknown_train(name: str, names: Names) -> str:
     )
 
 
+def _worst_of_lm(name: str) -> int:
+    return 1 if name.endswith(("perplexity", "bits_per_byte")) else -1
+
+
 def _read_analysis(document: Document, name: str, subject: Resolved) -> Reading:
     """``<module>.<scalar>`` or ``<module>.<series>``; arrays lie beside the document (``results.store``)."""
     module, _, field = name.partition(".")
@@ -413,17 +419,18 @@ def _unknown_sample(name: str, names: Names) -> str:
 _RECORDS = (
     Kind(
         "train", "training of a run", of="run", path="runs/{run}/train.json", writes="train",
-        keys=("status", "loss", "curve"), read=_read_train, unknown=_unknown_train, unit=lambda name: _TRAIN_FIELDS.get(name, ""), is_series=lambda name: name in ("curve", "validation"),
+        keys=("status", "loss", "curve"), read=_read_train, unknown=_unknown_train, unit=lambda name: _TRAIN_FIELDS.get(name, ""),
+        is_series=lambda name: name in ("curve", "validation"), worst=lambda name: int(name.startswith("loss")),
         kept="run", keep=keeping.thinned_train, restore=keeping.restored_train,
     ),
     Kind(
         "loss", "losses on validation text", of="run", path="evals/{run}/loss.json", writes="loss",
-        keys=("status", "domains", "mean_loss", "mean_bits_per_byte"), read=_read_loss, unknown=_unknown_loss, unit=_unit_of_loss,
+        keys=("status", "domains", "mean_loss", "mean_bits_per_byte"), read=_read_loss, unknown=_unknown_loss, unit=_unit_of_loss, worst=lambda name: 1,
         kept="run", lacks="trained, not evaluated",
     ),
     Kind(
         "lm", "downstream tasks", of="run", path="evals/{run}/lm.json", writes="lm_eval",
-        keys=("status", "tasks"), read=_read_lm, unknown=_unknown_lm, unit=_unit_of_lm,
+        keys=("status", "tasks"), read=_read_lm, unknown=_unknown_lm, unit=_unit_of_lm, worst=_worst_of_lm,
         kept="run", lacks="trained, not evaluated",
     ),
     Kind(

@@ -60,6 +60,14 @@ def is_exact(metric: str) -> bool:
     return kind.is_exact(name)
 
 
+def worst(metric: str) -> int:
+    """Where a diverged run's value ranks: +1 above all others (losses), -1 below (accuracies), 0 where a metric has no better end."""
+    if metric in DERIVED:
+        return DERIVED[metric].worst
+    kind, name = split(metric)
+    return kind.worst(name)
+
+
 def read_from(quantity: Quantity, baseline: str) -> Iterator[tuple[Kind, str, Quantity]]:
     """Kind, name and quantity of everything that is read for a quantity, differences and derived metrics taken apart."""
     derived = DERIVED.get(quantity.metric)
