@@ -3,17 +3,21 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 import yaml
+from scipy import stats
 
-from respath.comparison.claims import judge_claims, judge_exact_claim
+from respath.comparison.claims import evidence, judge_claims, judge_exact_claim
 from respath.config.project import Project
 from respath.errors import UserError
 from respath.files import read_json, write_json
 from respath.papers.claims import Claim, Expect
 from respath.quantities.statistics import t_interval
-from respath.results.reader import Results
+from respath.reference.bundle import collect
+from respath.results.reader import Results, kept_results
 from tests.golden.toy import run_id, toy, toy_loss, toy_project
+from tests.project_copy import ROOT
 
 
 def claim(**changes):
@@ -275,3 +279,129 @@ def test_a_broken_claim_is_refused_with_file_and_remedy(tmp_path, change, messag
     with pytest.raises(UserError, match=message) as caught:
         broken_claims(tmp_path, change)
     assert "claims.yaml" in str(caught.value)
+
+
+# --- what else a verdict rests on ---
+
+
+def with_documents(folder, project, shift, ids=("a", "b", "c", "d")):
+    """Sums per document in every loss.json: documents of mix lie ``shift[k]`` above those of base; means stay as they are."""
+    for run in project.all_runs().values():
+        path = folder / "evals" / run.id / "loss.json"
+        record = read_json(path)
+        for entry in record["domains"].values():
+            offsets = [s if run.variant == "mix" else 0.0 for s in shift]
+            entry["documents"] = {
+                name: [100 * (entry["loss"] + offset), 100] for name, offset in zip(ids, offsets, strict=True)
+            }
+        write_json(path, record)
+
+
+def test_the_choice_of_text_is_a_part_of_the_interval_where_results_hold_sums_per_document(tmp_path):
+    project, _ = with_losses(tmp_path, BETTER, BASE)
+    alone = judged_alone(project, Results(project, tmp_path), claim())
+    with_documents(tmp_path, project, (-0.3, 0.3, -0.2, 0.2))
+    judged = judged_alone(project, Results(project, tmp_path), claim())
+    assert (alone.verdict, judged.verdict) == ("supported", "undecided")
+    interval = judged.tests[0].interval
+    assert interval.seed_error == alone.tests[0].interval.seed_error and interval.text_error > 0.05
+    assert "from the choice of text" in evidence(judged.tests[0])
+    # The same text for both sides: what moves both alike is no error.
+    with_documents(tmp_path, project, (0.0, 0.0, 0.0, 0.0))
+    same = judged_alone(project, Results(project, tmp_path), claim())
+    assert same.verdict == "supported" and same.tests[0].interval.text_error < 1e-9
+
+
+def test_sides_that_were_scored_on_different_text_are_undecided_with_a_remedy(tmp_path):
+    project, _ = with_losses(tmp_path, BETTER, BASE)
+    with_documents(tmp_path, project, (0.0, 0.0, 0.0, 0.0))
+    path = tmp_path / "evals" / run_id(project, "S", "mix", 2) / "loss.json"
+    record = read_json(path)
+    record["domains"]["Prose"]["documents"]["e"] = record["domains"]["Prose"]["documents"].pop("a")
+    write_json(path, record)
+    judged = judged_alone(project, Results(project, tmp_path), claim())
+    assert judged.verdict == "undecided"
+    assert "Prose: the sides were scored on different documents; evaluate both sides again" in judged.reason
+
+
+def test_a_difference_of_differences_is_paired_over_seeds(tmp_path):
+    project, results = three(tmp_path, BETTER, BASE, (2.9, 2.911, 2.888))
+    sides = [{"size": "S", "variant": name, "minus": {"variant": "base"}} for name in ("odd", "mix")]
+    judged = verdict(project, results, left=sides[0], right=sides[1])
+    assert judged.verdict == "supported" and judged.tests[0].value == pytest.approx(-0.05)
+    assert judged.tests[0].text == "loss.mean of (S odd less S base) against (S mix less S base)"
+
+
+def test_alternatives_are_judged_beside_the_claim(tmp_path):
+    project, results = three(tmp_path, BETTER, BASE, WORSE)
+    agrees = {"name": "odd as base", "right": {"size": "S", "variant": "odd"}}
+    assert verdict(project, results, alternatives=[agrees]).verdict == "supported"
+    other = {"name": "odd as mix", "left": {"size": "S", "variant": "odd"}}
+    judged = verdict(project, results, alternatives=[agrees, other])
+    assert judged.verdict == "undecided" and "odd as mix: contradicted" in judged.reason
+    assert judged.as_dict()["alternatives"]["odd as mix"][0]["verdict"] == "contradicted"
+
+
+def test_what_the_printed_effect_needs_is_told_in_seeds_and_core_hours(tmp_path):
+    project, results = with_losses(tmp_path, NOISY, BASE)
+    place = {"reported": "table1", "column": "loss", "left": "mix", "right": "base"}
+    judged = verdict(project, results, printed_from=place)
+    outcome = judged.tests[0]
+    assert outcome.printed == pytest.approx(-0.05) and outcome.needed > 3
+    # 12.5 s on one core for either side of a seed.
+    assert outcome.needed_hours == pytest.approx((outcome.needed - 3) * 2 * 12.5 / 3600)
+    assert f"the printed effect needs {outcome.needed} seeds" in evidence(outcome)
+
+
+def test_pools_hold_every_paired_difference_of_the_papers_tables(tmp_path):
+    project, results = three(tmp_path, BETTER, BASE, WORSE)
+    outcome = verdict(project, results).tests[0]
+    # mix and odd against base: two comparisons, one fewer than a pool needs.
+    assert outcome.not_pooled == "2 of the 3 comparisons that a pool needs"
+
+
+def test_a_claim_that_was_changed_after_its_results_were_kept_is_marked(tmp_path):
+    project, results = toy(tmp_path / "results", "paper")
+    collect(project, results, tmp_path / "kept")
+    kept = kept_results(project, tmp_path / "kept")
+    as_kept = {judged.claim.id: judged for judged in judge_claims(project, kept, "toy")}
+    assert not any(judged.changed for judged in as_kept.values())
+    later = as_kept["mix-beats-base"].claim.model_copy(update={"needs_seeds": 2})
+    (judged,) = judge_claims(project, kept, "toy", [later])
+    assert judged.changed and "written or changed after its results were kept" in judged.standing
+    assert judge_claims(project, kept, "toy", [claim()])[0].changed
+    assert not judge_claims(project, results, "toy", [later])[0].changed
+    # Collected again, the bundles keep the hashes of the claims that were in force.
+    text = {path.name: path.read_text() for path in (tmp_path / "kept").glob("*.json")}
+    collect(project, results, tmp_path / "kept")
+    assert text == {path.name: path.read_text() for path in (tmp_path / "kept").glob("*.json")}
+
+
+@pytest.mark.parametrize("scale", sorted(path.name for path in (ROOT / "reports/reference").iterdir()))
+def test_scipy_reproduces_the_kept_verdicts_on_losses(scale):
+    project = Project(ROOT, {"papers": ["resformer"], "scale": scale})
+    kept = kept_results(project)
+    tested = 0
+    for judged in judge_claims(project, kept, "resformer"):
+        for test, outcome in zip(judged.claim.tests, judged.tests, strict=True):
+            if outcome.own is None or test.metric != "loss.mean" or outcome.own.text_error is not None:
+                continue
+            means = []
+            for side in test.sides():
+                by_seed = {
+                    run.seed: kept.of_run("loss", run.id) for run in project.runs("resformer", side.subject)
+                }
+                means.append([by_seed[seed]["mean_loss"] for seed in outcome.seeds])
+            differences = np.subtract(*means)
+            low, high = stats.t.interval(
+                0.95, len(differences) - 1, loc=differences.mean(), scale=stats.sem(differences)
+            )
+            assert (outcome.own.low, outcome.own.high) == pytest.approx((low, high), rel=1e-9)
+            two_sided = stats.ttest_rel(*means).pvalue
+            if test.expect.min_effect == 0 and outcome.interval == outcome.own:
+                assert min(outcome.p["supported"], outcome.p["contradicted"]) == pytest.approx(
+                    two_sided, rel=1e-9
+                )
+            tested += 1
+    if not tested:
+        pytest.skip("no kept comparison has two seeds")

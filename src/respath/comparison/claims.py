@@ -36,11 +36,13 @@ from respath.results.reader import Results
 
 @dataclasses.dataclass(frozen=True)
 class JudgedClaim:
-    """A claim with its verdict. ``printed``: what the paper prints of each comparison, by side."""
+    """A claim with its verdict. ``printed``: what the paper prints of each comparison, by side. ``changed``: was it written or
+    changed after results that it reads were kept?"""
 
     claim: Claim
     found: Verdict
     printed: tuple[dict[str, Any], ...]
+    changed: bool = False
 
     @property
     def verdict(self) -> str:
@@ -62,6 +64,8 @@ class JudgedClaim:
                 words.append(f"adjusted p = {self.found.adjusted:.2g}")
         elif self.claim.needs_seeds:
             words.append("exploratory")
+        if self.changed:
+            words.append("written or changed after its results were kept")
         return ", ".join(words)
 
     @property
@@ -79,6 +83,7 @@ class JudgedClaim:
             "verdict": self.verdict,
             "reason": self.reason,
             "primary": claim.primary,
+            "changed": self.changed,
             "ours": claim.ours,
             "p": self.found.p,
             "adjusted_p": self.found.adjusted,
@@ -124,9 +129,23 @@ def judge_claims(
     ]
     found = judge(hypotheses, folder.variance, maker.families())
     return [
-        JudgedClaim(claim, found[claim.id], tuple(folder.printed(test) for test in claim.tests))
+        JudgedClaim(
+            claim,
+            found[claim.id],
+            tuple(folder.printed(test) for test in claim.tests),
+            _changed(project, results, paper, claim),
+        )
         for claim in claims
     ]
+
+
+def _changed(project: Resolver, results: Results, paper: str, claim: Claim) -> bool:
+    try:
+        runs = needs.runs_of_claim(project, paper, claim)
+    except UserError:  # a size that the variant does not fit
+        return False
+    kept = filter(lambda hashes: hashes is not None, map(results.store.claims, runs))
+    return any(hashes.get(claim.id) != claim.sha256[:12] for hashes in kept)
 
 
 def evidence(outcome: Outcome) -> str:

@@ -77,6 +77,11 @@ def quantities(resolver: Resolver, artifact: Artifact) -> list[Quantity]:
     return found
 
 
+def runs_of_claim(resolver: Resolver, paper: str, claim: Claim) -> set[str]:
+    """Ids of all trained runs that a claim reads."""
+    return set(needs_of(resolver, paper, [quantity for _, quantity in claimed(claim)]).trained)
+
+
 def quantities_of_claims(resolver: Resolver, paper: str) -> list[Quantity]:
     """What the claims of a paper compare."""
     return [quantity for claim in resolver.library.folder(paper).claims for _, quantity in claimed(claim)]

@@ -91,14 +91,18 @@ def collect(project: Project, results: Results, folder: Path, replace: bool = Fa
     texts: dict[Path, str] = {}
     done: dict[str, list[str]] = {"written": [], "grown": [], "same": []}
     problems: list[str] = []
-    arrays = _drawn_arrays(project)
+    arrays, claims = _drawn_arrays(project), _claims_in_force(project)
     for run in project.all_runs().values():
         content = bundle(results, run, arrays.get(run.id, ()))
         if content is None:
             continue
         path = folder / f"{run.id}.json"
         old = read_json(path) if path.exists() else None
+        content["claims"] = claims.get(run.id, {})
         if old is not None:
+            if not (replace and _contradicted(old, content)):
+                # Those that were in force when these results came, whatever has become of them.
+                content["claims"] = old.get("claims")
             content |= {part: old[part] for part in PARTS if content.get(part) is None and part in old}
         if old == json.loads(_compact(content)):
             done["same"].append(run.id)
@@ -135,6 +139,16 @@ def _drawn_arrays(project: Project) -> dict[str, set[str]]:
         for run, names in project.arrays_of(artifact).items():
             wanted.setdefault(run, set()).update(names)
     return wanted
+
+
+def _claims_in_force(project: Project) -> dict[str, dict[str, str]]:
+    """Run id -> the hash of every claim that reads it, by the claim's id."""
+    found: dict[str, dict[str, str]] = {}
+    for paper in project.folders:
+        for claim in project.folder(paper).claims:
+            for run in needs.runs_of_claim(project, paper, claim):
+                found.setdefault(run, {})[claim.id] = claim.sha256[:12]
+    return found
 
 
 def _contradicted(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

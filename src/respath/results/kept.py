@@ -13,6 +13,8 @@ from respath.quantities.kinds import KINDS
 from respath.results.store import SCHEMA, Key, Store
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
 
 
@@ -61,6 +63,10 @@ class KeptStore(Store):
             ((self._bundle(key["run"]) or {}).get("arrays") or {}).get(name) if kind == "analysis" else None
         )
         return unbinned(kept) if kept else None
+
+    def claims(self, run: str) -> Mapping[str, str] | None:
+        """See ``Store.claims``."""
+        return (self._bundle(run) or {}).get("claims")
 
     def _bundle(self, run: str) -> dict[str, Any] | None:
         if run not in self._bundles:

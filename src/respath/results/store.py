@@ -70,6 +70,10 @@ class Store:
             raise UserError(f"{file}: {name} has shape {list(array.shape)}, not {shape}; {remedy}")
         return array
 
+    def claims(self, run: str) -> Mapping[str, str] | None:
+        """Hashes of the claims that were in force when a run's results were kept, by their ids; None where that is not recorded."""
+        return None
+
     def _shown(self, path: Path) -> str:
         inside = self.root is not None and path.is_relative_to(self.root)
         return str(path.relative_to(self.root)) if inside else str(path)
