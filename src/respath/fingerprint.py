@@ -52,12 +52,6 @@ COUNTED = ("respath.data.loader",)
 #: Modules whose names are read by type checkers.
 NAMES_ALONE = ("__future__", "collections.abc", "typing")
 MODEL, TRAINING = "respath.model.build", "respath.training.steps"
-#: Where the code of each result that is computed from weights begins.
-MEASURES = {
-    "loss": "respath.evaluation.loss",
-    "lm": "respath.evaluation.harness",
-    "analysis": "respath.analysis.stage",
-}
 #: Module of each engine that takes optimizer steps.
 ENGINES = {"torch": "respath.training.engine", "deepspeed": "respath.training.zero"}
 
@@ -96,19 +90,19 @@ def training_code(spec: RunSpec, engine: str) -> dict[str, str]:
     }
 
 
-def measuring_code(spec: ModelSpec, kind: str) -> dict[str, str]:
-    """Fingerprints of the code that computes a kind of result from weights: the model, and with it the measurement."""
-    parts = model_parts(spec)
-    return {"model": model_code(spec), "measure": fingerprint((MODEL, MEASURES[kind], *parts))}
+def measuring_code(spec: ModelSpec, entry: str) -> dict[str, str]:
+    """Fingerprints of the code that computes a result from weights: the model, and with it the module ``entry``."""
+    measure = fingerprint((MODEL, entry, *model_parts(spec)))
+    return {"model": model_code(spec), "measure": measure, "entry": entry}
 
 
-def measured_by(record: Mapping[str, Any], spec: ModelSpec, kind: str) -> dict[str, Any]:
-    """What a result (a kind of ``MEASURES``) that is computed from a run's weights says of its code.
+def measured_by(record: Mapping[str, Any], spec: ModelSpec, entry: str) -> dict[str, Any]:
+    """What a result that the module ``entry`` computes from a run's weights says of its code.
 
     ``model`` and ``measure``: fingerprints of today's; ``weights``: that of the model which the weights were trained as, or
     "earlier code", or "imported"; ``accepted``: they differ, and the user wanted the result all the same.
     """
-    code, trained = measuring_code(spec, kind), trained_as(record)
+    code, trained = measuring_code(spec, entry), trained_as(record)
     known = trained not in (EARLIER, IMPORTED)
     return {**code, "weights": trained, "accepted": known and trained != code["model"]}
 
@@ -122,10 +116,11 @@ def trained_as(record: Mapping[str, Any]) -> str:
 
 
 def describe(recorded: Mapping[str, str] | None, today: Mapping[str, str]) -> str | None:
-    """How the code on record differs from today's, in a few words; None where it does not. ``shared`` is not compared."""
+    """How the code on record differs from today's, in a few words; None where it does not."""
     if not recorded:
         return EARLIER
-    names = [name for name in today if name != "shared" and recorded.get(name) != today[name]]
+    compared = ("model", "training", "measure")
+    names = [name for name in compared if name in today and recorded.get(name) != today[name]]
     shown = [f"{name} {str(recorded.get(name))[:8]}, today {today[name][:8]}" for name in names]
     return f"other code ({'; '.join(shown)})" if shown else None
 

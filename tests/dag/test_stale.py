@@ -73,7 +73,10 @@ def followed(copy, command: str) -> dict[str, int]:
 
 def test_what_today_computes_is_not_listed_and_the_command_for_the_rest_plans_it_once(finished):
     copy, run = finished
-    trained, measured = training_code(run.spec, "torch"), measuring_code(run.spec.model, "loss")
+    trained, measured = (
+        training_code(run.spec, "torch"),
+        measuring_code(run.spec.model, "respath.evaluation.loss"),
+    )
     results(copy, run, trained, measured)
     assert stale(copy) == []
 

@@ -42,7 +42,7 @@ def codes():
             model=check(ModelSpec, SHAPE | model, name), recipe=check(Recipe, STEPS | recipe, name)
         )
         found |= {f"{name} {part}": code for part, code in f.training_code(spec, engine).items()}
-        found[f"{name} loss"] = f.measuring_code(spec.model, "loss")["measure"]
+        found[f"{name} loss"] = f.measuring_code(spec.model, "respath.evaluation.loss")["measure"]
     return found
 
 root, before, changed = Path(respath.__file__).parent, codes(), {}

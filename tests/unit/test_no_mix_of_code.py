@@ -165,5 +165,5 @@ def test_weights_of_earlier_code_are_measured_and_the_result_says_that_nothing_i
     del earlier["provenance"]["code"]
     earlier["provenance"]["sources_sha256"] = "a" * 64
     refuse_other_code(earlier, run.spec, run.out, accept=False)
-    code = measured_by(earlier, run.spec.model, "loss")
+    code = measured_by(earlier, run.spec.model, "respath.evaluation.loss")
     assert (code["weights"], code["accepted"]) == ("earlier code", False)

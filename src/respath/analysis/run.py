@@ -44,7 +44,7 @@ def analyse_trained(
     more = {
         "weights_sha256": record["weights"]["sha256"],
         "manifest_sha256": manifest_sha256,
-        "code": measured_by(record, spec.model, "analysis"),
+        "code": measured_by(record, spec.model, analyse_model.__module__),
     }
     if not scores_finite(model, inputs, device):
         reason = "the model's scores of the sequences are not finite"
@@ -74,6 +74,6 @@ def analyse_untrained(
         "untrained": True,
         "weights_sha256": None,
         "manifest_sha256": sha256_file(manifest),
-        "code": measuring_code(spec.model, "analysis"),
+        "code": measuring_code(spec.model, analyse_model.__module__),
     }
     return document(run, found, inputs, **more), found

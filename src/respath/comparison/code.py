@@ -6,10 +6,13 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from respath.fingerprint import EARLIER, MEASURES, describe, measuring_code, training_code
+from respath.fingerprint import EARLIER, describe, measuring_code, training_code
 from respath.papers.resolve import Run
 from respath.quantities.kinds import KINDS, imported
 from respath.results.reader import Results
+
+#: Kinds of result that are computed from a run's weights.
+MEASURED = tuple(name for name, kind in KINDS.items() if kind.of == "run" and kind.path and name != "train")
 
 
 def code_of(record: Mapping[str, Any]) -> dict[str, str] | None:
@@ -42,7 +45,7 @@ def code_warnings(
     measured = [
         run.id
         for run in runs
-        for result in (results.of_run(kind.name, run.id) for kind in KINDS.values() if kind.of == "run")
+        for result in (results.of_run(kind, run.id) for kind in MEASURED)
         if result is not None and (result.get("code") or {}).get("accepted")
     ]
     if measured := list(dict.fromkeys(measured)):
@@ -76,7 +79,7 @@ def stale_runs(results: Results, runs: Iterable[Run]) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Stale:
-    """A result that today's code would compute otherwise, or might. ``what``: train, or a kind of ``MEASURES``."""
+    """A result that today's code would compute otherwise, or might. ``what``: its kind of ``respath.quantities.kinds``."""
 
     run: str
     what: str
@@ -93,13 +96,24 @@ def stale_results(results: Results, runs: Iterable[Run]) -> list[Stale]:
         if difference := older(record, run):
             found.append(Stale(run.id, "train", difference))
             continue
-        for kind in MEASURES:
+        for kind in MEASURED:
             result = results.of_run(kind, run.id)
-            if result is None or result["status"] == "diverged":
-                continue
-            if difference := describe(result.get("code"), measuring_code(run.spec.model, kind)):
+            if result is not None and (difference := measured_otherwise(result, run)):
                 found.append(Stale(run.id, kind, difference))
     return found
+
+
+def measured_otherwise(result: Mapping[str, Any], run: Run) -> str | None:
+    """How the code that measured a run's weights differs from today's, in a few words; None where it does not."""
+    if result.get("status") == "diverged":
+        return None
+    code = result.get("code")
+    if not code:
+        return EARLIER
+    try:
+        return describe(code, measuring_code(run.spec.model, code["entry"]))
+    except LookupError:
+        return f"other code ({code['entry']} is gone)"
 
 
 def remaking(stale: Stale, checkpoints: str, scale: str) -> str:

@@ -191,7 +191,7 @@ def evaluate_run(
     if record["status"] == "diverged":
         return {**content, **_diverged(record.get("reason"), known)}
     model_spec = ModelSpec.model_validate_json(json.dumps(record["spec"]["model"]))
-    content["code"] = measured_by(record, model_spec, "lm")
+    content["code"] = measured_by(record, model_spec, "respath.evaluation.harness")
     counts: dict[str, int] = {}
     made = []
 

@@ -117,7 +117,7 @@ def evaluate(
     refuse_other_manifest(record, train_json, checkpoints, manifest, manifest_sha256, "evaluate")
     model, spec = load_trained(train_json, checkpoints, device, accept_code=accept_code)
     content["weights_sha256"] = record["weights"]["sha256"]
-    content["code"] = measured_by(record, spec.model, "loss")
+    content["code"] = measured_by(record, spec.model, "respath.evaluation.loss")
     common = {}
     try:
         if common_context is not None:
