@@ -138,6 +138,23 @@ def test_the_untouched_example_loads(tmp_path):
     assert load_reported(write(tmp_path)).value("a", "loss") == 2.739
 
 
+@pytest.mark.parametrize(("slip", "refused"), [(27.42, True), (0.2742, True), (2.9, False), (4.9, False)])
+def test_a_number_without_its_decimal_point_is_told_from_its_column(tmp_path, slip, refused):
+    rows = {"a": 2.739, "b": 2.712, "c": 2.746, "d": slip}
+    entries = [{"row": row, "column": "loss", "value": value} for row, value in rows.items()]
+    columns = {"loss": {"decimals": 4}}
+    path = write(tmp_path, rows=list(rows), cells=entries, columns=columns)
+    if not refused:
+        assert load_reported(path).value("d", "loss") == slip
+        return
+    with pytest.raises(
+        UserError, match=f"cells.3.value: {slip} is of another order than the 3 others of its column"
+    ):
+        load_reported(path)
+    entries[3]["note"] = "printed so"
+    load_reported(write(tmp_path, rows=list(rows), cells=entries, columns=columns))
+
+
 @pytest.mark.parametrize(
     "changes, expected",
     [

@@ -9,6 +9,7 @@ the print. Where the paper contradicts itself, or another version prints another
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -196,8 +197,27 @@ def _inconsistencies(reported: Reported) -> Iterator[tuple[tuple[str | int, ...]
                 ("cells", index, "value"),
                 f"{cell.value} ({name}) has more than {decimals} decimals; correct it, or give the cell its own `decimals`",
             )
+    yield from _slips(reported)
     if not seen - {(row, column) for row in reported.rows for column in reported.columns}:
         yield from _broken_totals(reported)
+
+
+def _slips(reported: Reported) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Numbers of another order of magnitude than all others of their column and unit, as a lost decimal point makes them."""
+    columns: dict[tuple[str, str | None], list[tuple[int, float]]] = {}
+    for index, cell in enumerate(reported.cells):
+        if isinstance(cell.value, int | float) and not isinstance(cell.value, bool):
+            columns.setdefault((cell.column, cell.unit), []).append((index, abs(cell.value)))
+    for entries in columns.values():
+        usual = statistics.median(value for _, value in entries)
+        far = [(index, value) for index, value in entries if not usual / 7 < value < 7 * usual]
+        near = [value for _, value in entries if usual / 2 <= value <= 2 * usual]
+        if len(far) == 1 and len(near) == len(entries) - 1 >= 3 and reported.cells[far[0][0]].note is None:
+            yield (
+                ("cells", far[0][0], "value"),
+                f"{far[0][1]} is of another order than the {len(near)} others of its column, about {usual:.3g}; correct it, or "
+                "say in a `note` that it is printed so",
+            )
 
 
 def _broken_totals(reported: Reported) -> Iterator[tuple[tuple[str | int, ...], str]]:
