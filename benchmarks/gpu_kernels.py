@@ -14,12 +14,12 @@ from torch import Tensor
 
 from benchmarks.gpu_part import Part
 from benchmarks.variants import SIZES, resized
-from respath.config.project import Project
 from respath.model import build_model, kernels
 from respath.model.depth_attention import attend_over_depth
 from respath.model.kernels import Visibility, attend, band
 from respath.model.loss import next_token_loss
 from respath.model.values.cross_layer import attend_jointly
+from respath.papers.resolve import Resolver, papers_at
 from tests.unit.noise import with_noise
 
 #: Largest error by dtype, forward and backward, and why there.
@@ -257,7 +257,7 @@ def loss_and_gradient(model: torch.nn.Module, ids: Tensor, kernel: str) -> tuple
     return loss.item(), torch.cat([each.double() for each in flat])
 
 
-def check_model(part: Part, project: Project, paper: str, variant: str) -> None:
+def check_model(part: Part, project: Resolver, paper: str, variant: str) -> None:
     """One row for each kernel: a small model's loss and gradient in fp32, beside float64 by the definition."""
     width, context = (64, 40) if part.small else (256, 192)
     spec = resized(project, paper, SIZES[paper], variant, width, context)
@@ -286,7 +286,7 @@ def check_model(part: Part, project: Project, paper: str, variant: str) -> None:
 
 def check_models(part: Part) -> None:
     """Whole models: that attention is handed the right operands on this device too."""
-    project = Project.find()
+    project = papers_at("smoke")
     for name in MODELS[::3] if part.small else MODELS:
         paper, variant = name.split("/")
         if part.affords(f"model {name}"):

@@ -25,9 +25,9 @@ from benchmarks.variants import (
 )
 from respath.accounting import account
 from respath.accounting.plan import PEAK_FLOPS, peak_key
-from respath.config.project import Project
 from respath.measure.timing import Decoder, timed, training_step
 from respath.model import build_model
+from respath.papers.resolve import Resolver, papers_at
 from respath.spec.cost import cache_bytes
 from respath.spec.model import ModelSpec
 from tests.unit.noise import with_noise
@@ -184,12 +184,15 @@ def measure_compiled(part: Part, name: dict, spec: ModelSpec, context: int, batc
 
 def run_models(part: Part) -> None:
     """ResFormer's 82M and 468M at the paper's shape; compiled last, as nobody knows how long that takes."""
-    project = Project.find()
+    project = papers_at("smoke")
     scale, context = ("smoke", 64) if part.small else ("paper", 2048)
     batches: dict[str, int] = {}
     for size, variant in MODELS:
         ref = f"resformer/{size}/{variant}"
-        spec, name = project.model_of("resformer", size, variant, scale), {"model": ref, "mode": "eager"}
+        spec, name = (
+            project.at(scale).paper("resformer").model(size, variant),
+            {"model": ref, "mode": "eager"},
+        )
         if not part.affords(f"{ref}, eager", 2 if part.small else 5):
             continue
         batch = part.attempt(name, lambda name=name, spec=spec: measure_eager(part, name, spec, context))
@@ -202,7 +205,10 @@ def run_models(part: Part) -> None:
     layers, spent = 0, 0.0
     for size, variant in COMPILED:
         ref = f"resformer/{size}/{variant}"
-        spec, name = project.model_of("resformer", size, variant, scale), {"model": ref, "mode": "compiled"}
+        spec, name = (
+            project.at(scale).paper("resformer").model(size, variant),
+            {"model": ref, "mode": "compiled"},
+        )
         # Compiling takes time in proportion to the layers.
         expected = spent * spec.layers / layers if layers else 40
         if ref not in batches or not part.affords(f"{ref}, compiled", expected):
@@ -268,7 +274,7 @@ def measure_step(
 
 def run_variants(part: Part) -> None:
     """Every variant's step over its baseline's, which is measured before the first and after the last variant."""
-    project = Project.find()
+    project = papers_at("smoke")
     shape = VARIANT_SHAPES[part.small]
     repetitions = 1 if part.small else VARIANT_REPETITIONS
     part.about = {"shape": {**shape, "vocabulary": VOCABULARY}}
@@ -339,7 +345,7 @@ def decoding_error(spec: ModelSpec, device: str) -> float:
     return ((decoded - full).abs().max() / full.abs().max()).item()
 
 
-def measure_decoding(part: Part, project: Project, paper: str, variant: str) -> None:
+def measure_decoding(part: Part, project: Resolver, paper: str, variant: str) -> None:
     """One row: tokens per second with a cache, its bytes beside the closed form, and whether its logits are right."""
     shape = DECODE_SHAPES[part.small]
     spec = resized(project, paper, SIZES[paper], variant, shape["width"], shape["context"])
@@ -374,7 +380,7 @@ def measure_decoding(part: Part, project: Project, paper: str, variant: str) -> 
 
 def run_decoding(part: Part) -> None:
     """Decoding of the variants whose caches differ."""
-    project, slowest = Project.find(), 0.0
+    project, slowest = papers_at("smoke"), 0.0
     part.about = {"shape": DECODE_SHAPES[part.small], "logit_limit": DECODE_LIMIT}
     for paper, variants in DECODED.items():
         for variant in variants:

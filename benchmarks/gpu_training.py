@@ -19,9 +19,9 @@ from typing import Any
 
 from benchmarks.gpu_part import ROOT, Part, one_line
 from benchmarks.gpu_speed import product_name, speed
-from respath.config.project import Project
 from respath.config.request import RunRequest
 from respath.files import read_json, sha256_file
+from respath.papers.resolve import papers_at
 from respath.spec.data import Data
 from respath.spec.run import RunSpec, spec_text
 from respath.training.folders import checkpoint_path
@@ -64,7 +64,7 @@ def run_spec(data: Data, small: bool) -> RunSpec:
     """ResFormer (Identity) 82M with the paper's recipe on these tokens, for a few steps."""
     wanted = RUNS[small]
     request = RunRequest(size="82M", variant="identity")
-    content = json.loads(spec_text(Project.find().resolve("resformer", request, 1, wanted["scale"]).spec))
+    content = json.loads(spec_text(papers_at(wanted["scale"]).paper("resformer").run(request, 1).spec))
     content["recipe"] |= {key: value for key, value in wanted.items() if key != "scale"}
     content["data"] = data.model_dump(mode="json")
     return RunSpec.model_validate_json(json.dumps(content))

@@ -24,13 +24,13 @@ from dataclasses import dataclass
 
 import torch
 
-from respath.config.project import Project
 from respath.errors import UserError
 from respath.measure.timing import Decoder, medians, take_turns, timed, training_step
 from respath.model import build_model
 from respath.model.layers import linears
 from respath.model.origin import Origin
 from respath.model.resolve import resolve_spec
+from respath.papers.resolve import Resolver, papers_at
 from respath.spec.cost import forward_flops
 from respath.spec.model import ModelSpec
 
@@ -67,9 +67,9 @@ class Contender:
     spec: ModelSpec
 
 
-def resized(project: Project, paper: str, size: str, variant: str, width: int, context: int) -> ModelSpec:
+def resized(project: Resolver, paper: str, size: str, variant: str, width: int, context: int) -> ModelSpec:
     """The variant at scale smoke in another width; windows keep the paper's share of the context."""
-    spec = project.model_of(paper, size, variant, "smoke")
+    spec = project.at("smoke").paper(paper).model(size, variant)
     changed = {
         "width": width,
         "heads": HEADS,
@@ -80,13 +80,13 @@ def resized(project: Project, paper: str, size: str, variant: str, width: int, c
     if spec.max_positions is not None:
         changed["max_positions"] = 4 * context
     if spec.windows is not None:
-        printed = project.model_of(paper, size, variant, "paper").windows.short
-        share = printed / project.accounting_defaults(paper).context
+        printed = project.at("paper").paper(paper).model(size, variant).windows.short
+        share = printed / project.folder(paper).paper.accounting.context
         changed["windows"] = {"pattern": spec.windows.pattern, "short": round(share * context)}
     return resolve_spec(spec, overrides=changed)
 
 
-def contenders(project: Project, paper: str, width: int, context: int) -> Iterator[Contender]:
+def contenders(project: Resolver, paper: str, width: int, context: int) -> Iterator[Contender]:
     """Every variant of a paper in its usual size, or in the first that fits it."""
     for variant in project.folder(paper).variants:
         for size in dict.fromkeys([SIZES[paper], *project.folder(paper).paper.sizes]):
@@ -149,7 +149,7 @@ def added(spec: ModelSpec, plain: ModelSpec, context: int, batch: int, device: s
     return statistics.median(path - own for path, own in taken)
 
 
-def steps(project: Project, paper: str, shape: dict[str, int], chosen, options) -> dict[str, dict]:
+def steps(project: Resolver, paper: str, shape: dict[str, int], chosen, options) -> dict[str, dict]:
     """Rows of one paper's variants in one shape, by variant."""
     context, batch, device = shape["context"], shape["batch"], options.device
     ids = torch.randint(VOCABULARY, (batch, context + 1), device=device)
@@ -201,7 +201,7 @@ def batched(items: list, count: int) -> Iterator[list]:
         yield items[start : start + count]
 
 
-def decoding(project: Project, paper: str, chosen, options) -> dict[str, dict]:
+def decoding(project: Resolver, paper: str, chosen, options) -> dict[str, dict]:
     """Tokens per second and cache of some variants of a paper, beside the baseline's at the same positions."""
     size, shape = SIZES[paper], DECODE
     dtype = torch.bfloat16 if options.precision == "bf16" else torch.float32
@@ -263,7 +263,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     options.precision = options.precision or ("bf16" if options.device.startswith("cuda") else "fp32")
-    project = Project.find()
+    project = papers_at("smoke")
 
     def chosen(paper: str, variant: str) -> bool:
         return not options.only or paper in options.only or f"{paper}/{variant}" in options.only

@@ -14,11 +14,14 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from respath.config.project import Project, Run, find_root
 from respath.config.request import RunRequest
 from respath.errors import WRONG_USE, UserError, did_you_mean, explain_os_error, guard
 from respath.files import flattened, read_json, user_path
 from respath.letters import plain
+from respath.papers import needs
+from respath.papers.check import open_papers
+from respath.papers.library import find_root
+from respath.papers.resolve import Resolver, Run
 from respath.spec.data import tokenizer_id
 from respath.spec.document import identity
 
@@ -62,7 +65,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text."
 Scale = Annotated[str | None, typer.Option("--scale", help="smoke, mini or paper (default: config.yaml's).")]
 
 
-def _project(scale: str | None = None, seed: int | None = None) -> Project:
+def _project(scale: str | None = None, seed: int | None = None) -> Resolver:
     from respath.settings import Settings
 
     root = find_root()
@@ -72,7 +75,7 @@ def _project(scale: str | None = None, seed: int | None = None) -> Project:
         settings.add("--scale", {"scale": scale})
     if seed is not None:
         settings.add("--seed", {"seeds": [seed]})
-    return Project(root, settings)
+    return open_papers(root, settings)
 
 
 def _print_json(value: Any) -> None:
@@ -126,19 +129,19 @@ def list_(
             {
                 "target": a.target,
                 "kind": "table" if a.is_table else "figure",
-                "runs": len(project.trained_runs(a)),
+                "runs": len(needs.of_artifact(project, a).trained),
                 "title": plain(a.definition.title),
             }
             for a in project.artifacts()
         ]
     elif what == "models":
         rows = []
-        for paper in project.known:
+        for paper in project.library.known:
             folder = project.folder(paper)
             for size in folder.paper.sizes:
                 for name, variant in folder.variants.items():
                     try:
-                        project.model_of(paper, size, name, "paper")
+                        project.at("paper").paper(paper).model(size, name)
                     except UserError:
                         continue  # this variant does not fit this size
                     rows.append({"ref": f"{paper}/{size}/{name}", "title": variant.title})
@@ -150,11 +153,12 @@ def list_(
                 "steps": r.spec.recipe.steps,
                 "tokens": r.spec.recipe.tokens,
             }
-            for r in project.all_runs().values()
+            for r in needs.all_runs(project).values()
         ]
     elif what == "scales":
         rows = [
-            {"scale": s.id, "seeds": list(s.seeds), "purpose": s.purpose} for s in project.scales.values()
+            {"scale": s.id, "seeds": list(s.seeds), "purpose": s.purpose}
+            for s in project.library.scales.values()
         ]
     elif what == "corpora":
         rows = [
@@ -163,7 +167,7 @@ def list_(
                 "kind": c.kind,
                 "where": c.repository or c.profile or "locations in config.yaml",
             }
-            for c in project.corpora.values()
+            for c in project.library.corpora.values()
         ]
     else:
         raise UserError(
@@ -203,8 +207,8 @@ def show(
     """Show a model's spec, a run's spec, or what a target is made of."""
     if "/" in name:
         project = _project(scale or "paper")
-        paper, size, variant = project.parse_ref(name)
-        run = project.resolve(paper, RunRequest(size=size, variant=variant), seed)
+        paper, size, variant = project.library.parse_ref(name)
+        run = project.paper(paper).run(RunRequest(size=size, variant=variant), seed)
         shape = project.folder(paper).paper.sizes[size]
         value = {
             "ref": name,
@@ -220,23 +224,25 @@ def show(
     targets = {artifact.target: artifact for artifact in project.artifacts()}
     if name in targets:
         artifact = targets[name]
-        runs = project.trained_runs(artifact)
+        runs = list(needs.of_artifact(project, artifact).trained.values())
         value = {
             "target": name,
             "title": plain(artifact.definition.title),
             "section": artifact.definition.section,
-            "scale": project.config.scale,
-            "reads": sorted(project.kinds_of(artifact)),
+            "scale": project.settings.scale,
+            "reads": sorted(needs.of_artifact(project, artifact).kinds),
             "runs": [run.id for run in runs],
             "definition": artifact.definition.model_dump(mode="json", exclude_defaults=True),
         }
         return _show(value, as_json)
-    runs = project.all_runs()
+    runs = needs.all_runs(project)
     if name in runs:
-        return _show({"run": name, "scale": project.config.scale, "spec": identity(runs[name].spec)}, as_json)
+        return _show(
+            {"run": name, "scale": project.settings.scale, "spec": identity(runs[name].spec)}, as_json
+        )
     known = [*targets, *runs]
     raise UserError(
-        f"{name!r} is no model, run or target at scale {project.config.scale}{did_you_mean(name, known)}"
+        f"{name!r} is no model, run or target at scale {project.settings.scale}{did_you_mean(name, known)}"
     )
 
 
@@ -313,7 +319,7 @@ def plan(
 
     project = _project(scale)
     chosen = [project.artifact(target) for target in targets] if targets else project.artifacts()
-    machine = planning.assumptions(project, project.config.scale, gpu, mfu)
+    machine = planning.assumptions(project, project.settings.scale, gpu, mfu)
     result = planning.plan(project, chosen, machine)
     if as_json:
         return _print_json(result)
@@ -399,10 +405,10 @@ def stale(as_json: Json = False, scale: Scale = None) -> None:
     from respath.results.reader import Results
 
     project = _project(scale)
-    results, runs = Results(project), project.all_runs().values()
+    results, runs = Results(project), needs.all_runs(project).values()
     found = stale_results(results, runs)
     chosen = project.scale.id
-    commands = [remaking(one, str(project.config.checkpoints), chosen) for one in found]
+    commands = [remaking(one, str(project.settings.checkpoints), chosen) for one in found]
     if as_json:
         rows = zip(found, commands, strict=True)
         _print_json([{**dataclasses.asdict(one), "command": command} for one, command in rows])
@@ -440,8 +446,8 @@ def export(
     if "/" in name:
         from respath.model import build_model
 
-        paper, size, variant = project.parse_ref(name)
-        spec = project.resolve(paper, RunRequest(size=size, variant=variant), seed or 0).spec
+        paper, size, variant = project.library.parse_ref(name)
+        spec = project.paper(paper).run(RunRequest(size=size, variant=variant), seed or 0).spec
         model, weights = build_model(spec.model, seed=seed or 0), f"untrained, seed {seed or 0}"
     else:
         if scale is not None or seed is not None:
@@ -450,7 +456,7 @@ def export(
             )
         record = project.root / "results" / "runs" / name / "train.json"
         if not record.is_file():
-            if name in project.all_runs():
+            if name in needs.all_runs(project):
                 raise UserError(
                     f"{name} is not trained yet; snakemake --cores all {record.relative_to(project.root)}"
                 )
@@ -460,7 +466,9 @@ def export(
             )
         from respath.evaluation.weights import load_trained
 
-        model, spec = load_trained(record, project.root / project.config.checkpoints / name, accept_code=True)
+        model, spec = load_trained(
+            record, project.root / project.settings.checkpoints / name, accept_code=True
+        )
         weights = "trained"
     context = spec.recipe.context
     tokenizer = project.root / "results" / "tokenizers" / tokenizer_id(spec.data) / "tokenizer.json"
@@ -523,15 +531,15 @@ def import_(
     from respath.importing import import_run
 
     project = _project(scale)
-    runs = project.all_runs()
+    runs = needs.all_runs(project)
     if "/" in name:
-        paper, size, variant = project.parse_ref(name)
+        paper, size, variant = project.library.parse_ref(name)
         wanted = RunRequest(size=size, variant=variant)
-        run = project.resolve(paper, wanted, project.seeds[0] if seed is None else seed)
+        run = project.paper(paper).run(wanted, project.seeds[0] if seed is None else seed)
     elif seed is not None:
         raise UserError("--seed is for a model (paper/size/variant); a run has its own")
     elif name not in runs:
-        raise UserError(f"{name!r} is no run at scale {project.config.scale}{did_you_mean(name, runs)}")
+        raise UserError(f"{name!r} is no run at scale {project.settings.scale}{did_you_mean(name, runs)}")
     else:
         run = runs[name]
     try:
@@ -551,11 +559,11 @@ def import_(
     if done["moved_to"]:
         print(f"what was there: {done['moved_to']}")
     if run.id in runs:
-        print(f"next: snakemake --config scale={project.config.scale} results/evals/{run.id}/loss.json")
+        print(f"next: snakemake --config scale={project.settings.scale} results/evals/{run.id}/loss.json")
         return
     near = [other.id for other in runs.values() if (other.paper, other.size, other.variant) == _model_of(run)]
     print(
-        f"note: no table or figure at scale {project.config.scale} reads this run"
+        f"note: no table or figure at scale {project.settings.scale} reads this run"
         + (f"; those of this model: {', '.join(near)}" if near else "")
     )
 
@@ -581,7 +589,7 @@ def events(
     project = _project()
     if to.exists() and not to.is_dir():
         raise UserError(f"--to {to}: is a file; give a folder")
-    found = histories(project.root / project.config.checkpoints, runs)
+    found = histories(project.root / project.settings.checkpoints, runs)
     try:
         done = [convert(run, path, to) for run, path in found.items()]
     except OSError as error:

@@ -16,11 +16,11 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from respath import __version__
-from respath.config.project import Project, Run
 from respath.data.manifest import load_manifest
 from respath.documents import check
 from respath.errors import UserError, did_you_mean
 from respath.files import flattened, read_json, sha256_file
+from respath.papers.resolve import Resolver, Run
 from respath.quantities.kinds import imported
 from respath.spec.document import identity
 from respath.spec.model import ModelSpec
@@ -371,7 +371,7 @@ def manifest_hash(path: Path | None, run: Run) -> str | None:
 
 
 def import_run(
-    project: Project, run: Run, given: Path, manifest: Path | None = None, replace: bool = False
+    project: Resolver, run: Run, given: Path, manifest: Path | None = None, replace: bool = False
 ) -> dict[str, Any]:
     """Bring weights in as the result of ``run``; returns what was done.
 
@@ -381,7 +381,7 @@ def import_run(
     from respath.training.checkpoint import save_tensors_atomically
 
     out = project.root / "results" / "runs" / run.id / "train.json"
-    folder = project.root / project.config.checkpoints / run.id
+    folder = project.root / project.settings.checkpoints / run.id
     earlier = read_json(out) if out.exists() else None
     source = find_source(given)
     manifest_sha256 = manifest_hash(manifest, run)

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import yaml
 
-from respath.config.project import Project, Run
 from respath.data.documents import list_corpus
 from respath.data.manifest import make_manifest
 from respath.data.sample import make_sample
 from respath.data.tokenize import tokenize_shard
 from respath.data.tokenizer import make_tokenizer
 from respath.files import write_json
+from respath.papers import needs
+from respath.papers.check import open_papers
+from respath.papers.resolve import Run
 from respath.spec.data import sample_id, tokenizer_id, tokens_id
 from tests.project_copy import ROOT, ProjectCopy
 from tests.unit.corpus import tiny_rows
@@ -67,9 +69,11 @@ class ToyCopy(ProjectCopy):
             "runtime": {"device": "cpu", "compile": "off", "threads": 1, "checkpoint_steps": 10, **runtime},
         }
         (folder / "config.yaml").write_text(yaml.safe_dump(settings))
-        self.project = Project(folder, settings)
+        self.project = open_papers(folder, settings)
         self.runs = {
-            name: next(run for run in self.project.all_runs().values() if (run.variant, run.size) == place)
+            name: next(
+                run for run in needs.all_runs(self.project).values() if (run.variant, run.size) == place
+            )
             for name, place in ROWS.items()
         }
         self._make_tokens()
@@ -84,7 +88,7 @@ class ToyCopy(ProjectCopy):
                 stream.write(
                     json.dumps({**row, "meta": {"redpajama_set_name": "Code" if code else "Prose"}}) + "\n"
                 )
-        data = self.project.data_of("toy")
+        data = self.project.paper("toy").data
         results = self.path / "results"
         source = results / "corpus/tiny/files/source.json"
         sample = results / "samples" / sample_id(data.sample) / "sample.json"
@@ -133,7 +137,7 @@ class ToyCopy(ProjectCopy):
         from respath.training.stopping import StopRequest
 
         folder = self.path / "undisturbed" / run.id
-        runtime = Runtime(**{**self.project.config.runtime.model_dump(), "processes": 1, "nodes": 1})
+        runtime = Runtime(**{**self.project.settings.runtime.model_dump(), "processes": 1, "nodes": 1})
         out = folder / "train.json"
         train(
             Job(

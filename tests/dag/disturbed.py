@@ -335,7 +335,7 @@ def disturbed(
     # Imported once; each Snakemake is a fork of this process.
     import snakemake.cli  # noqa: F401
 
-    import respath.config.project
+    import respath.papers.check
     import respath.results.reader  # noqa: F401
 
     failures = []

@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from respath.config.project import Project
+from respath.papers import needs
+from respath.papers.check import open_papers
 from tests.project_copy import ProjectCopy
 
 
@@ -39,7 +40,7 @@ def fresh(tmp_path_factory) -> ProjectCopy:
 
 def test_a_bare_dry_run_on_a_clean_checkout_plans_every_run(fresh):
     planned = fresh.planned()
-    assert planned["train"] == len(Project(fresh.path).all_runs())
+    assert planned["train"] == len(open_papers(fresh.path).all_runs())
     assert planned["all"] == 1
 
 
@@ -54,15 +55,15 @@ def test_the_listed_targets_carry_their_titles(fresh):
     listed = fresh.snakemake("--list-target-rules").stdout
     for target in ("all", "demo", "plan", "diff", "check", "clean_checkpoints", "pdf"):
         assert f"\n{target} (" in f"\n{listed}"
-    for artifact in Project(fresh.path).artifacts():
+    for artifact in open_papers(fresh.path).artifacts():
         assert f"{artifact.target} ({artifact.definition.title}" in listed
 
 
 def test_table3_trains_exactly_its_ten_runs(fresh):
     graph = json.loads(fresh.snakemake("resformer_table3", "-F", "--d3dag").stdout)
     trained = [node["value"] for node in graph["nodes"] if node["value"]["label"] == "train"]
-    project = Project(fresh.path)
-    assert len(trained) == len(project.trained_runs(project.artifact("resformer_table3"))) == 10
+    project = open_papers(fresh.path)
+    assert len(trained) == len(needs.of_artifact(project, project.artifact("resformer_table3")).trained) == 10
 
 
 def test_the_scales_target_trains_everything_the_most_important_runs_first(fresh):
@@ -71,7 +72,7 @@ def test_the_scales_target_trains_everything_the_most_important_runs_first(fresh
         r"rule train:\n.*?wildcards: run=(\S+)\n +priority: (\d+)\n", done.stdout + done.stderr, re.DOTALL
     )
     ordered = [run for run, _ in sorted(jobs, key=lambda job: -int(job[1]))]
-    assert ordered == list(Project(fresh.path, {"scale": "mini", "papers": ["resformer"]}).all_runs())
+    assert ordered == list(open_papers(fresh.path, {"scale": "mini", "papers": ["resformer"]}).all_runs())
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from respath.comparison.closing import closing, main
-from respath.config.project import Project, Run
 from respath.errors import UserError
 from respath.files import sha256_file, write_json
 from respath.jobs import check_targets
+from respath.papers import needs
+from respath.papers.check import open_papers
+from respath.papers.resolve import Resolver, Run
 from respath.reporting.page import main as page
 from respath.results.reader import Results
 from respath.spec.data import tokens_id
@@ -106,13 +108,13 @@ def test_a_run_on_other_tokens_fails_the_invocation_with_both_ways_out(tmp_path)
     assert main(["--project-root", str(tmp_path), "--files", *files]) == 1
 
 
-def project_with_a_run(folder: Path) -> tuple[Project, Run, Path]:
+def project_with_a_run(folder: Path) -> tuple[Resolver, Run, Path]:
     """The toy project with a manifest, and one of Table 1's runs trained on it."""
     shutil.copytree(TOY, folder, dirs_exist_ok=True)
-    project = Project(folder)
-    manifest = folder / "results/tokens" / tokens_id(project.data_of("toy")) / "manifest.json"
+    project = open_papers(folder)
+    manifest = folder / "results/tokens" / tokens_id(project.paper("toy").data) / "manifest.json"
     write_json(manifest, {"schema": 1, "kind": "tokens", "splits": {}})
-    run = project.trained_runs(project.artifact("toy_table1"))[0]
+    run = next(iter(needs.of_artifact(project, project.artifact("toy_table1")).trained.values()))
     record = {
         "schema": 1,
         "kind": "train",

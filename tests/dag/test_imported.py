@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from respath.config.project import Project, Run
 from respath.config.request import RunRequest
 from respath.importing import import_run
 from respath.model import build_model
 from respath.model.export import export
+from respath.papers.check import open_papers
+from respath.papers.resolve import Run
 from tests.project_copy import ProjectCopy
 
 
@@ -20,8 +21,8 @@ def copy(tmp_path_factory) -> ProjectCopy:
 
 
 def brought_in(copy: ProjectCopy, folder: Path, seed: int = 5, **options) -> Run:
-    project = Project(copy.path, {"scale": "smoke"})
-    run = project.resolve("resformer", RunRequest(size="82M", variant="identity"), 1)
+    project = open_papers(copy.path, {"scale": "smoke"})
+    run = project.paper("resformer").run(RunRequest(size="82M", variant="identity"), 1)
     export(build_model(run.spec.model, seed=seed), folder)
     import_run(project, run, folder, **options)
     return run

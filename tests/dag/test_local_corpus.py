@@ -7,8 +7,8 @@ import json
 import pytest
 import zstandard
 
-from respath.config.project import Project
 from respath.data.manifest import verify
+from respath.papers.check import open_papers
 from respath.spec.data import sample_id, tokens_id
 from tests.project_copy import ProjectCopy
 from tests.unit.corpus import tiny_rows
@@ -29,8 +29,8 @@ def test_a_local_corpus_becomes_a_token_store_and_nothing_is_done_twice(tmp_path
     copy.edit(scale, "train_tokens: 1_000_000", "train_tokens: 20_000")
     copy.edit(scale, "shards: 1", "shards: 2")
     copy.edit(scale, "validation_tokens: 10_000", "validation_tokens: 500")
-    project = Project(copy.path)
-    data = project.data_of("resformer")
+    project = open_papers(copy.path)
+    data = project.paper("resformer").data
     assert data.sample.corpus.name == "slimpajama-local" and data.sample.shards == 2
     target = f"results/tokens/{tokens_id(data)}/manifest.json"
     done = copy.snakemake("--cores", "1", target)

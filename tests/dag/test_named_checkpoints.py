@@ -7,12 +7,12 @@ import json
 
 import pytest
 
-from respath.config.project import Project
 from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.jobs import check_named_checkpoints
 from respath.model import build_model
 from respath.model.export import export
+from respath.papers.check import open_papers
 from respath.spec.data import tokens_id
 from tests.project_copy import ProjectCopy
 from tests.unit.corpus import tiny_tokens
@@ -27,14 +27,14 @@ def copy(tmp_path) -> ProjectCopy:
     pytest.importorskip("transformers")
     (tmp_path / "project").mkdir()
     copy = ProjectCopy(tmp_path / "project")
-    project = Project(copy.path, {"scale": "smoke"})
+    project = open_papers(copy.path, {"scale": "smoke"})
     manifest, _ = tiny_tokens(tmp_path / "store", 1024, validation_tokens=7_000)
-    store = copy.path / "results/tokens" / tokens_id(project.data_of("resformer"))
+    store = copy.path / "results/tokens" / tokens_id(project.paper("resformer").data)
     store.parent.mkdir(parents=True)
     store.symlink_to(manifest.parent)
     tokenizer = manifest.parent / json.loads(manifest.read_text())["tokenizer"]["path"]
     for name, variant in NAMED.items():
-        spec = project.resolve("resformer", RunRequest(size="82M", variant=variant), 1).spec
+        spec = project.paper("resformer").run(RunRequest(size="82M", variant=variant), 1).spec
         model = build_model(spec.model, seed=1)
         export(model, tmp_path / name, context=spec.recipe.context, tokenizer=tokenizer)
     return copy

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from respath.config.project import Project
+from respath.papers import needs
+from respath.papers.check import open_papers
+from respath.papers.resolve import Resolver
 from respath.reporting import figure, page, table
 from respath.results.reader import Results
 from respath.spec.data import tokens_id
@@ -53,8 +55,8 @@ def copy(tmp_path_factory) -> ProjectCopy:
 
 
 @pytest.fixture(scope="module")
-def project(copy) -> Project:
-    return Project(copy.path, {"missing": "allow"})
+def project(copy) -> Resolver:
+    return open_papers(copy.path, {"missing": "allow"})
 
 
 def test_it_renders_as_text_in_latex_markdown_csv_and_html(copy, project, monkeypatch):
@@ -77,8 +79,8 @@ def test_it_is_a_label_in_a_figure(project):
 
 @pytest.mark.slow
 def test_no_shell_runs_it(copy, tmp_path):
-    project = Project(copy.path, {})
-    (run,) = project.trained_runs(project.artifact("resformer_odd"))
+    project = open_papers(copy.path, {})
+    (run,) = list(needs.of_artifact(project, project.artifact("resformer_odd")).trained.values())
     assert ODD in run.id
     planned = copy.planned("resformer_odd")
     assert planned["train"] == 1 and planned["table"] == 1

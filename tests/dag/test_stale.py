@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from respath.config.project import Project
 from respath.config.request import RunRequest
 from respath.fingerprint import measuring_code, training_code
+from respath.papers.check import open_papers
 from respath.spec.document import identity
 from tests.project_copy import ROOT, ProjectCopy, clean_environment
 
@@ -21,7 +21,7 @@ from tests.project_copy import ROOT, ProjectCopy, clean_environment
 def finished(tmp_path_factory):
     """A copy in which every job of one run's losses counts as done, and the run."""
     copy = ProjectCopy(tmp_path_factory.mktemp("stale"))
-    run = Project(copy.path, {"scale": "smoke"}).resolve(
+    run = open_papers(copy.path, {"scale": "smoke"}).resolve(
         "resformer", RunRequest(size="82M", variant="identity"), 1
     )
     copy.pretend_done(f"results/evals/{run.id}/loss.json")

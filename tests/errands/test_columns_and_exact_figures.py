@@ -11,8 +11,10 @@ import pytest
 from scipy.stats import ttest_1samp
 
 from respath.accounting import account as account_of
-from respath.config.project import Artifact, Project
+from respath.papers import needs
+from respath.papers.check import open_papers
 from respath.papers.figures import Panels
+from respath.papers.library import Artifact
 from respath.reporting.figure import render, scale_line
 from respath.reporting.panels.build import shown
 from respath.reporting.table import render as render_table
@@ -27,7 +29,7 @@ def changed(folder, patch, scale="paper"):
     """The toy project with a patch applied, and the files that the patch touches."""
     shutil.copytree(TOY, folder, dirs_exist_ok=True)
     touched = apply(folder, patch)
-    return Project(folder, {"papers": ["toy"], "scale": scale}), touched
+    return open_papers(folder, {"papers": ["toy"], "scale": scale}), touched
 
 
 def test_an_interval_and_a_p_value_of_a_paired_difference_are_one_yaml(tmp_path):
@@ -74,12 +76,12 @@ def test_kv_bytes_over_contexts_are_one_yaml_and_need_no_result(tmp_path):
     project, touched = changed(tmp_path / "toy", "exact_over_contexts", "smoke")
     assert touched == ["papers/toy/figures.yaml"]
     artifact = project.artifact("toy_fig3")
-    needs = project.needs_of(artifact)
-    assert needs.paths() == [] and needs.trained == {}
+    wanted = needs.of_artifact(project, artifact)
+    assert wanted.paths() == [] and wanted.trained == {}
     results = Results(project, tmp_path / "nothing")
     panel = shown(project, results, artifact).panel("A")
     for line, variant in zip(panel.of("ours"), ("base", "odd"), strict=True):
-        model = project.model_of("toy", "S", variant, "paper")
+        model = project.at("paper").paper("toy").model("S", variant)
         assert [(mark.x, mark.value) for mark in line.marks] == [
             (context, account_of(model, context=context).kv_cache.bytes) for context in (64, 128, 4096)
         ]
@@ -90,7 +92,7 @@ def test_kv_bytes_over_contexts_are_one_yaml_and_need_no_result(tmp_path):
 
 
 def test_points_stand_where_a_metric_of_their_shape_puts_them(tmp_path):
-    project = Project(TOY, {"papers": ["toy"], "scale": "paper"})
+    project = open_papers(TOY, {"papers": ["toy"], "scale": "paper"})
     write_results(project, tmp_path, loss_of=toy_loss)
     panel = {
         "kind": "sweep",

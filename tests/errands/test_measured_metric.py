@@ -21,15 +21,16 @@ from pathlib import Path
 sys.path.append({str(ROOT)!r})
 from respath.comparison.cells import build_grid
 from respath.comparison.claims import judge_claims
-from respath.config.project import Project
+from respath.papers import needs
+from respath.papers.check import open_papers
 from respath.reference.bundle import collect
 from respath.reporting.figure import contents
 from respath.results.reader import Results, kept_results
 from tests.golden.synthetic_results import write_results, write_json
 
-project = Project(Path.cwd(), {{"papers": ["toy"], "scale": "paper"}})
+project = open_papers(Path.cwd(), {{"papers": ["toy"], "scale": "paper"}})
 write_results(project, Path("made"))
-for run in project.all_runs().values():
+for run in needs.all_runs(project).values():
     rms = {{"base": 0.03, "mix": 0.02, "odd": 0.04}}[run.variant] + 0.001 * run.seed
     document = {{"schema": 1, "kind": "weights", "run": run.id, "status": "done", "rms": rms}}
     write_json(Path("made") / "weights" / f"{{run.id}}.json", document)
@@ -45,7 +46,7 @@ print(json.dumps({{
     "kept": kept.cells["mix", "rms"].per_seed,
     "marks": [line.marks[0].value for line in figure.panel("A").of("ours")],
     "verdict": judge_claims(project, results, "toy", [claim])[0].verdict,
-    "files": project.needs_of(project.artifact("toy_fig3")).paths(),
+    "files": needs.of_artifact(project, project.artifact("toy_fig3")).paths(),
 }}))
 """
 

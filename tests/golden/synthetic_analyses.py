@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from respath.papers import needs
 from tests.golden.synthetic_results import noise, sha, write_json
 
 #: How far each variant's attention concentrates on the first token, and how many principal components it keeps.
@@ -141,12 +142,12 @@ def write_analysis(folder, run, status="done"):
 
 def write_analyses(project, folder, *, skip=(), diverged=()):
     """Analyses of every run that figures and tables want, trained or as initialised, below ``folder``."""
-    runs = project.all_runs()
+    runs = needs.all_runs(project)
     for artifact in project.artifacts():
-        for run in project.analyses_of(artifact):
+        for run in needs.of_artifact(project, artifact).analyses:
             if run not in skip and not (folder / "analyses" / run / "analysis.json").exists():
                 write_analysis(folder, runs[run], "diverged" if run in diverged else "done")
-        for run, _ in project.untrained_of(artifact).values():
+        for run, _ in needs.of_artifact(project, artifact).untrained.values():
             if run.id not in skip:
                 document, _ = analysis_record(run, trained=False)
                 write_json(folder / "analyses" / run.id / "untrained.json", document)

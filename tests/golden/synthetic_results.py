@@ -7,6 +7,7 @@ import math
 from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.files import canonical_json
+from respath.papers import needs
 from respath.papers.subjects import Resolved
 from respath.spec.data import tokens_id
 
@@ -162,8 +163,8 @@ def write_results(project, folder, *, loss_of=default_loss, skip=(), diverged=()
     from the quotas.
     """
     manifests = {}
-    for paper in project.folders:
-        data = project.data_of(paper)
+    for paper in project.chosen:
+        data = project.paper(paper).data
         train = {
             domain: {
                 "tokens": round(quota * (1.3 if uneven and index == 0 else 1.0)),
@@ -187,7 +188,7 @@ def write_results(project, folder, *, loss_of=default_loss, skip=(), diverged=()
         write_json(folder / "tokens" / tokens_id(data) / "manifest.json", manifest)
         manifests[paper] = hashlib.sha256(canonical_json(manifest).encode()).hexdigest()
         _write_caches(project, folder, paper)
-    for run in project.all_runs().values():
+    for run in needs.all_runs(project).values():
         if run.id in skip:
             continue
         loss, manifest = loss_of(run), manifests[run.paper]
@@ -195,7 +196,7 @@ def write_results(project, folder, *, loss_of=default_loss, skip=(), diverged=()
         write_json(folder / "runs" / run.id / "train.json", train_record(run, loss, manifest, status))
         if status == "diverged":
             continue
-        evaluation = project.evaluation_of(run.paper)
+        evaluation = project.paper(run.paper).evaluation
         write_json(folder / "evals" / run.id / "loss.json", loss_record(run, loss, manifest, stderr))
         write_json(folder / "evals" / run.id / "lm.json", lm_record(run, evaluation.tasks, evaluation.limit))
 

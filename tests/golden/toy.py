@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from respath.config.project import Project
 from respath.config.request import RunRequest
+from respath.papers import needs
+from respath.papers.check import open_papers
 from respath.quantities.quantity import Quantity
 from respath.results.reader import Results
 from tests.golden.synthetic_results import write_results
@@ -27,7 +28,7 @@ def toy_loss(run):
 
 def toy_project(scale="smoke", **dials):
     """The toy project, read afresh."""
-    return Project(ROOT, {"papers": ["toy"], "scale": scale, **dials})
+    return open_papers(ROOT, {"papers": ["toy"], "scale": scale, **dials})
 
 
 def toy(folder, scale="smoke", dials=None, **changes):
@@ -41,7 +42,7 @@ def run_id(project, size, variant, seed=1):
     """Id of a run of the toy."""
     return next(
         run.id
-        for run in project.all_runs().values()
+        for run in needs.all_runs(project).values()
         if (run.size, run.variant, run.seed) == (size, variant, seed)
     )
 

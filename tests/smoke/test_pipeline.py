@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from respath.config.project import Project
+from respath.papers import needs
+from respath.papers.check import open_papers
 from respath.spec.run import spec_text
 from tests.project_copy import ROOT, ProjectCopy, clean_environment
 
@@ -74,7 +75,7 @@ def finished(tmp_path_factory, cache) -> ProjectCopy:
 
 
 def test_every_artifact_is_there_and_not_empty(finished):
-    project = Project(finished.path)
+    project = open_papers(finished.path)
     for name in project.folder("resformer").paper.demo:
         for path in rendered(finished, project.artifact(f"resformer_{name}")):
             assert path.stat().st_size > 100, path
@@ -86,9 +87,13 @@ def test_it_ends_by_saying_where_the_tables_are_and_how_many_cells_match(finishe
 
 
 def test_training_learned_from_real_text(finished):
-    project = Project(finished.path)
+    project = open_papers(finished.path)
     demo = project.folder("resformer").paper.demo
-    wanted = {run.id for name in demo for run in project.trained_runs(project.artifact(f"resformer_{name}"))}
+    wanted = {
+        run.id
+        for name in demo
+        for run in needs.of_artifact(project, project.artifact(f"resformer_{name}")).trained.values()
+    }
     results = trained(finished)
     assert set(results) == wanted
     assert {result["status"] for result in results.values()} == {"finished"}
@@ -119,7 +124,7 @@ def test_scale_free_cells_match_and_no_loss_is_judged(finished):
     assert checked.returncode == 0, checked.stdout + checked.stderr
     diff = json.loads((finished.path / "reports/out/smoke/diff.json").read_text())
     tables = diff["papers"]["resformer"]["tables"]
-    demo = Project(finished.path).folder("resformer").paper.demo
+    demo = open_papers(finished.path).folder("resformer").paper.demo
     cells = [cell for name in demo if name in tables for cell in tables[name]["cells"]]
     statuses = {cell["status"] for cell in cells}
     assert "off" not in statuses
@@ -163,8 +168,8 @@ def test_no_instruction_set_and_no_precision_decides_a_training(finished):
     A stable run carries rounding along instead of magnifying it. Measured: final losses of one variant differ by 0.001 at
     most over the four settings (on a CPU with bf16 instructions), and by 0.7 where coefficients took steps of 0.5.
     """
-    project = Project(finished.path)
-    runs = project.trained_runs(project.artifact("resformer_table3"))
+    project = open_papers(finished.path)
+    runs = list(needs.of_artifact(project, project.artifact("resformer_table3")).trained.values())
     (manifest,) = finished.path.glob("results/tokens/*/manifest.json")
     losses: dict[str, dict[str, float]] = {run.variant: {} for run in runs}
     for instructions, held in INSTRUCTIONS.items():
@@ -200,13 +205,13 @@ def test_no_instruction_set_and_no_precision_decides_a_training(finished):
 def test_the_whole_paper_is_trained_rendered_and_then_complete(finished, cache):
     done = finished.snakemake("all", env={"RESPATH_CACHE": str(cache)}, timeout=3600)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-20000:]
-    project = Project(finished.path)
+    project = open_papers(finished.path)
     for artifact in project.artifacts():
         for path in rendered(finished, artifact):
             assert path.stat().st_size > 100, path
     assert "<html" in (finished.path / "reports/out/smoke/resformer/index.html").read_text()[:500]
     results = trained(finished)
-    assert set(results) == set(project.all_runs())
+    assert set(results) == set(needs.all_runs(project))
     # The losses of a learning-rate sweep need not fall, but most runs learn.
     falling = [
         r

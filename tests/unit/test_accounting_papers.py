@@ -9,9 +9,10 @@ import pytest
 
 from respath.accounting import account
 from respath.cli import main
-from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
 from respath.model.resolve import resolve_spec
+from respath.papers.library import find_root
+from respath.papers.resolve import papers_at
 from respath.spec.cost import count_parameters
 from respath.spec.layout import layout
 from respath.spec.model import ModelSpec
@@ -154,7 +155,7 @@ def test_blocks_of_one_sub_layer_are_full_attention_residuals():
 
 
 def test_the_400m_run_costs_the_papers_training_budget():
-    run = Project.find().resolve("depthbench", RunRequest(size="400M-L24", variant="pre-ln"), 1, "paper")
+    run = papers_at("paper").paper("depthbench").run(RunRequest(size="400M-L24", variant="pre-ln"), 1)
     assert run.spec.recipe.tokens == 7600 * 2**20
     cost = account("depthbench/400M-L24/pre-ln").flops.training_per_token * run.spec.recipe.tokens
     assert f"{cost:.1e}" == "1.9e+19"
@@ -202,7 +203,7 @@ BUDGET = {
 def test_bov_iterations_come_out_as_integers_from_the_flops_budget(size, variant):
     per_token, iterations = BUDGET[size, variant]
     assert account(f"bov/{size}/{variant}").flops.training_per_token == per_token
-    recipe = Project.find().resolve("bov", RunRequest(size=size, variant=variant), 1, "paper").spec.recipe
+    recipe = papers_at("paper").paper("bov").run(RunRequest(size=size, variant=variant), 1).spec.recipe
     assert recipe.steps == iterations
     assert recipe.tokens_per_step == {"d12": 2**19, "d24": 2**20}[size]
 
@@ -210,13 +211,11 @@ def test_bov_iterations_come_out_as_integers_from_the_flops_budget(size, variant
 def test_bov_tokens_and_flops_round_to_what_table_8_prints():
     shown = {}
     for size in ("d12", "d24"):
-        recipe = (
-            Project.find().resolve("bov", RunRequest(size=size, variant="baseline"), 1, "paper").spec.recipe
-        )
+        recipe = papers_at("paper").paper("bov").run(RunRequest(size=size, variant="baseline"), 1).spec.recipe
         flops = account(f"bov/{size}/baseline").flops.training_per_token * recipe.tokens
         shown[size] = (f"{recipe.tokens / 1e9:.2f}", f"{flops:.2e}")
     assert shown == {"d12": ("1.97", "1.50e+18"), "d24": ("8.19", "3.91e+19")}
-    bov = Project.find().resolve("bov", RunRequest(size="d24", variant="bov"), 1, "paper").spec.recipe
+    bov = papers_at("paper").paper("bov").run(RunRequest(size="d24", variant="bov"), 1).spec.recipe
     assert f"{bov.tokens / 1e9:.2f}" == "8.39"
 
 
@@ -225,7 +224,7 @@ def test_the_100b_token_runs_cost_what_table_2_prints(variant, printed, target, 
     per_token = account(f"bov/d24/{variant}").flops.training_per_token
     assert f"{per_token * 1e11:.2e}" == printed
     recipe = {"target_flops": target}
-    run = Project.find().resolve("bov", RunRequest(size="d24", variant=variant, recipe=recipe), 1, "paper")
+    run = papers_at("paper").paper("bov").run(RunRequest(size="d24", variant=variant, recipe=recipe), 1)
     assert run.spec.recipe.steps == steps
 
 
@@ -237,7 +236,7 @@ def test_the_saving_in_training_flops_is_2_37_per_cent_and_not_the_2_51_of_round
 
 def test_equal_tokens_are_asked_for_by_leaving_the_flops_budget_out():
     request = RunRequest(size="d24", variant="bov", recipe={"target_flops": None})
-    assert Project.find().resolve("bov", request, 1, "paper").spec.recipe.steps == 7_809
+    assert papers_at("paper").paper("bov").run(request, 1).spec.recipe.steps == 7_809
 
 
 def test_a_sum_with_the_embedding_projects_twice_and_a_gated_table_pays_for_its_gate():

@@ -7,14 +7,14 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from respath.accounting.measure import measured_kv
-from respath.config.project import Project
 from respath.errors import UserError
 from respath.model import build_model, parameter_roles
 from respath.model.resolve import resolve_spec
+from respath.papers.resolve import papers_at
 from respath.spec.cost import SUMMED, cache_bytes, count_parameters, forward_flops
 
-PROJECT = Project.find()
-REFS = [(paper, variant) for paper in PROJECT.known for variant in PROJECT.folder(paper).variants]
+PROJECT = papers_at("smoke")
+REFS = [(paper, variant) for paper in PROJECT.library.known for variant in PROJECT.folder(paper).variants]
 NAMES = ["/".join(ref) for ref in REFS]
 
 
@@ -23,7 +23,7 @@ def shapes(paper: str, variant: str, scale: str) -> dict[str, object]:
     fitting = {}
     for size in PROJECT.folder(paper).paper.sizes:
         try:
-            spec = PROJECT.model_of(paper, size, variant, scale)
+            spec = PROJECT.at(scale).paper(paper).model(size, variant)
         except UserError:
             continue
         if spec not in fitting.values():
@@ -55,7 +55,7 @@ def test_the_module_has_as_many_parameters_as_counted_at_every_size(paper, varia
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scale", [scale for scale in PROJECT.scales if scale != "paper"])
+@pytest.mark.parametrize("scale", [scale for scale in PROJECT.library.scales if scale != "paper"])
 @pytest.mark.parametrize(("paper", "variant"), REFS, ids=NAMES)
 def test_small_modules_have_as_many_parameters_as_counted_at_every_size(paper, variant, scale):
     for size, spec in shapes(paper, variant, scale).items():
@@ -65,14 +65,14 @@ def test_small_modules_have_as_many_parameters_as_counted_at_every_size(paper, v
 
 @pytest.mark.parametrize(("paper", "variant"), REFS, ids=NAMES)
 def test_small_models_fit_where_the_papers_do(paper, variant):
-    fitting = {scale: set(_sizes(paper, variant, scale)) for scale in PROJECT.scales}
+    fitting = {scale: set(_sizes(paper, variant, scale)) for scale in PROJECT.library.scales}
     assert fitting["paper"] == fitting["smoke"] == fitting["mini"] != set()
 
 
 def _sizes(paper: str, variant: str, scale: str):
     for size in PROJECT.folder(paper).paper.sizes:
         try:
-            PROJECT.model_of(paper, size, variant, scale)
+            PROJECT.at(scale).paper(paper).model(size, variant)
         except UserError:
             continue
         yield size
@@ -99,12 +99,12 @@ def test_the_real_cache_has_as_many_bytes_as_counted(paper, variant):
 
 
 def test_a_prefill_fills_a_cache_of_token_ids_as_counted():
-    spec = PROJECT.model_of("bov", "d12", "bov", "smoke")
+    spec = PROJECT.at("smoke").paper("bov").model("d12", "bov")
     assert measured_kv(spec, 40, batch=2) == {"bytes": cache_bytes(spec, 40, 2), "filled": 40}
 
 
 def test_block_attention_residuals_are_refused_where_eight_blocks_do_not_fit():
     for size, sublayers in (("400M-L42", 84), ("400M-L70", 140)):
-        for scale in PROJECT.scales:
+        for scale in PROJECT.library.scales:
             with pytest.raises(UserError, match=f"{sublayers} sub-layers do not divide into 8 blocks"):
-                PROJECT.model_of("depthbench", size, "block-attnres", scale)
+                PROJECT.at(scale).paper("depthbench").model(size, "block-attnres")

@@ -10,11 +10,12 @@ import pytest
 import yaml
 
 from respath.comparison.claims import judge_claims
-from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.papers import needs
+from respath.papers.check import open_papers
 from respath.papers.claims import Claim
+from respath.papers.library import find_root
 from respath.papers.tables import Column
 from tests.golden.synthetic_results import write_json
 from tests.golden.toy import ROOT, reading, toy
@@ -42,7 +43,7 @@ def analysed(results, run, /, modules, arrays=None, **changes):
 
 
 def runs(project, variant):
-    return [project.resolve("toy", RunRequest(size="S", variant=variant), seed) for seed in project.seeds]
+    return [project.paper("toy").run(RunRequest(size="S", variant=variant), seed) for seed in project.seeds]
 
 
 def scalars(module, **values):
@@ -166,7 +167,7 @@ def test_a_claim_with_a_wrong_analysis_is_refused_when_it_is_read(changes, said,
     entry = {key: value for key, value in entry.items() if value is not None}
     (folder / "papers" / "toy" / "claims.yaml").write_text(yaml.safe_dump({"claims": [entry]}))
     with pytest.raises(UserError, match=said):
-        Project(folder, {"papers": ["toy"]})
+        open_papers(folder, {"papers": ["toy"]})
 
 
 # --- what the workflow is told ----------------------------------------------------------------------------------------
@@ -188,15 +189,21 @@ def test_a_table_of_analyses_asks_for_trained_runs_and_their_modules(tmp_path):
     wanted = {"id": "entropy", "label": "Entropy", "metric": "analysis.importance.entropy_mean"}
     tables["tables"]["table1"]["columns"] = [wanted]
     path.write_text(yaml.safe_dump(tables))
-    project = Project(folder, {"papers": ["toy"], "scale": "paper"})
+    project = open_papers(folder, {"papers": ["toy"], "scale": "paper"})
     artifact = project.artifact("toy_table1")
-    trained = {run.id for run in project.trained_runs(artifact)}
-    assert project.analyses_of(artifact) == {key: {"importance"} for key in trained} and len(trained) == 9
-    assert project.kinds_of(artifact) == {"analysis"} and project.untrained_of(artifact) == {}
+    trained = {run.id for run in needs.of_artifact(project, artifact).trained.values()}
+    assert (
+        needs.of_artifact(project, artifact).analyses == {key: {"importance"} for key in trained}
+        and len(trained) == 9
+    )
+    assert (
+        needs.of_artifact(project, artifact).kinds == {"analysis"}
+        and needs.of_artifact(project, artifact).untrained == {}
+    )
 
 
 def test_the_modules_that_claims_read_are_known_per_run():
-    project = Project(find_root(), {"scale": "smoke", "papers": ["resformer"]})
+    project = open_papers(find_root(), {"scale": "smoke", "papers": ["resformer"]})
     found = needs.needs_of(project, "resformer", needs.quantities_of_claims(project, "resformer"))
     modules = {
         (found.trained[id].size, found.trained[id].variant): names for id, names in found.analyses.items()

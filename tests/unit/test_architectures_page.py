@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from respath.config.project import Project, find_root
+from respath.papers.library import find_root
+from respath.papers.resolve import papers_at
 from respath.reporting.architectures import PAGE, equation, main, settings
 
 
@@ -12,8 +13,8 @@ def test_the_page_is_in_step_with_docstrings_and_accounts():
 
 def test_every_variant_of_every_paper_has_a_row():
     text = (find_root() / PAGE).read_text(encoding="utf-8")
-    project = Project.find()
-    for paper in project.known:
+    project = papers_at("smoke")
+    for paper in project.library.known:
         section = text.split(f"(`{paper}/")[1].split("\n### ")[0]
         rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
         assert [row.split("`")[1] for row in rows] == list(project.folder(paper).variants)
@@ -27,9 +28,9 @@ def test_an_equation_is_what_follows_the_name():
 
 
 def test_settings_are_what_differs_from_the_defaults():
-    project = Project.find()
+    project = papers_at("smoke")
     shown = {
-        ref: settings(project.model_spec(ref).values)
+        ref: settings(project.at("paper").model(ref).values)
         for ref in ("resformer/82M/sparse-5-6to8", "bov/d12/bov", "bov/d12/x0wv-every-2")
     }
     assert shown == {

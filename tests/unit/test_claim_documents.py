@@ -7,9 +7,9 @@ import shutil
 import pytest
 import yaml
 
-from respath.config.project import Project
 from respath.config.request import RunRequest
 from respath.errors import UserError
+from respath.papers.check import open_papers
 from respath.papers.claims import Claim, Expect
 from respath.papers.needs import claimed, requests
 from tests.golden.toy import toy_project
@@ -39,7 +39,7 @@ def broken_claims(tmp_path, change):
     content = yaml.safe_load(path.read_text())
     change(content["claims"])
     path.write_text(yaml.safe_dump(content))
-    return Project(root, {"papers": ["toy"]})
+    return open_papers(root, {"papers": ["toy"]})
 
 
 def changed(tmp_path, index, **changes):

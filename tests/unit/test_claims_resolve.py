@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from respath.config.project import Project
 from respath.errors import UserError
+from respath.papers import needs
+from respath.papers.check import open_papers
+from respath.papers.resolve import papers_at
 
-PROJECT = Project.find()
+PROJECT = papers_at("smoke")
 #: Names that stand for a run in an entry of claims.yaml or decisions.yaml.
 VARIANT_KEYS = ("default_arm",)
 
@@ -47,7 +49,7 @@ def named(paper: str) -> list[tuple[str, str | None, str]]:
     return found
 
 
-@pytest.mark.parametrize("paper", sorted(PROJECT.folders))
+@pytest.mark.parametrize("paper", sorted(PROJECT.chosen))
 @pytest.mark.parametrize("scale", ["paper", "mini", "smoke"])
 def test_every_model_that_claims_and_decisions_name_resolves(paper, scale):
     refused = []
@@ -56,7 +58,7 @@ def test_every_model_that_claims_and_decisions_name_resolves(paper, scale):
         errors = []
         for one in sizes:
             try:
-                PROJECT.model_of(paper, one, variant, scale)
+                PROJECT.at(scale).paper(paper).model(one, variant)
                 break
             except UserError as error:
                 errors += error.lines
@@ -88,7 +90,7 @@ def test_the_gpt2_baseline_has_the_size_that_its_script_is_named_after():
 @pytest.mark.parametrize("scale", ["paper", "mini", "smoke"])
 def test_every_resformer_variant_fits_its_82m_model_at_every_scale(scale):
     for variant in PROJECT.folder("resformer").variants:
-        PROJECT.model_of("resformer", "82M", variant, scale)
+        PROJECT.at(scale).paper("resformer").model("82M", variant)
 
 
 def sides(claim):
@@ -101,15 +103,15 @@ def sides(claim):
 
 @pytest.mark.parametrize("scale", ["mini", "paper"])
 def test_every_run_that_a_claim_compares_is_trained_for_some_target(scale):
-    project = Project(PROJECT.root, {"scale": scale, "papers": ["resformer"]})
-    trained = set(project.all_runs())
+    project = open_papers(PROJECT.root, {"scale": scale, "papers": ["resformer"]})
+    trained = set(needs.all_runs(project))
     absent = {
         f"{claim.id}: {run.id}"
         for claim in project.folder("resformer").claims
         if claim.needs_seeds and scale in claim.judged_at
         for _, requests in sides(claim)
         for request in requests
-        for run in project.runs_of("resformer", request)
+        for run in project.runs("resformer", request)
         if run.id not in trained
     }
     assert not absent

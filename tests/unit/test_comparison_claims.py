@@ -9,9 +9,10 @@ import yaml
 from scipy import stats
 
 from respath.comparison.claims import evidence, judge_claims, judge_exact_claim
-from respath.config.project import Project
 from respath.errors import UserError
 from respath.files import read_json, write_json
+from respath.papers import needs
+from respath.papers.check import open_papers
 from respath.papers.claims import Claim, Expect
 from respath.quantities.statistics import t_interval
 from respath.reference.bundle import collect
@@ -90,8 +91,8 @@ def test_one_seed_never_gives_a_verdict_however_large_the_difference(tmp_path):
     project, results = toy(
         tmp_path, "paper", dials={"seeds": [1]}, loss_of=lambda run: 1.0 if run.variant == "mix" else 9.0
     )
-    for needs in (0, 1, 3):
-        judged = judged_alone(project, results, claim(needs_seeds=needs))
+    for wanted in (0, 1, 3):
+        judged = judged_alone(project, results, claim(needs_seeds=wanted))
         assert judged.verdict == "too few runs"
         assert "1 of the" in judged.reason
 
@@ -200,7 +201,7 @@ def test_counts_round_to_printed_millions():
 
 
 def test_scale_free_claims_are_exact_at_every_scale_and_need_no_run(tmp_path):
-    project, results = toy(tmp_path, "smoke", skip=set(toy_project().all_runs()))
+    project, results = toy(tmp_path, "smoke", skip=set(needs.all_runs(toy_project())))
     verdicts = {judged.claim.id: judged for judged in judge_claims(project, results, "toy")}
     assert verdicts["odd-cache"].verdict == "supported"
     assert verdicts["mix-beats-base"].verdict == "not judged at this scale"
@@ -260,7 +261,7 @@ def broken_claims(tmp_path, change):
     claims = yaml.safe_load(path.read_text())
     change(claims["claims"])
     path.write_text(yaml.safe_dump(claims))
-    return Project(root, {"papers": ["toy"]})
+    return open_papers(root, {"papers": ["toy"]})
 
 
 @pytest.mark.parametrize(
@@ -286,7 +287,7 @@ def test_a_broken_claim_is_refused_with_file_and_remedy(tmp_path, change, messag
 
 def with_documents(folder, project, shift, ids=("a", "b", "c", "d")):
     """Sums per document in every loss.json: documents of mix lie ``shift[k]`` above those of base; means stay as they are."""
-    for run in project.all_runs().values():
+    for run in needs.all_runs(project).values():
         path = folder / "evals" / run.id / "loss.json"
         record = read_json(path)
         for entry in record["domains"].values():
@@ -379,7 +380,7 @@ def test_a_claim_that_was_changed_after_its_results_were_kept_is_marked(tmp_path
 
 @pytest.mark.parametrize("scale", sorted(path.name for path in (ROOT / "reports/reference").iterdir()))
 def test_scipy_reproduces_the_kept_verdicts_on_losses(scale):
-    project = Project(ROOT, {"papers": ["resformer"], "scale": scale})
+    project = open_papers(ROOT, {"papers": ["resformer"], "scale": scale})
     kept = kept_results(project)
     tested = 0
     for judged in judge_claims(project, kept, "resformer"):

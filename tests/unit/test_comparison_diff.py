@@ -12,9 +12,10 @@ from respath.comparison.__main__ import main
 from respath.comparison.diff import compare, markdown
 from respath.comparison.provenance import provenance_of_artifact
 from respath.comparison.summary import brief, summary
-from respath.config.project import Project
 from respath.files import read_json, write_json
 from respath.fingerprint import training_code
+from respath.papers import needs
+from respath.papers.check import open_papers
 from respath.reporting.footer import footer_lines
 from respath.results.reader import Results
 from tests.golden.toy import ROOT, run_id, toy, toy_project
@@ -40,7 +41,7 @@ def test_counts_add_up_to_the_cells(tmp_path):
 
 def test_check_at_a_small_scale_asks_for_scale_free_cells_only(tmp_path):
     project = toy_project()
-    document = compare(*toy(tmp_path, skip=set(project.all_runs())))
+    document = compare(*toy(tmp_path, skip=set(needs.all_runs(project))))
     assert document["check"]["failures"] == [
         "toy_table2: Code, proportion: off (paper 35, ours 30)",
         "toy_table3: layers, M: off (paper 5, ours 4)",
@@ -68,7 +69,7 @@ def test_a_scale_free_claim_about_what_is_not_measured_fails_the_check(tmp_path)
     claims = folder / "papers/toy/claims.yaml"
     closed, measured = "account.kv_cache.ratio_to_baseline", "cache.ratio_to_baseline"
     claims.write_text(claims.read_text().replace(closed, measured))
-    project = Project(folder, {"papers": ["toy"]})
+    project = open_papers(folder, {"papers": ["toy"]})
     failures = compare(project, Results(project, tmp_path / "nothing"))["check"]["failures"]
     assert any(line.startswith("claim odd-cache: not run") for line in failures)
 
@@ -124,7 +125,7 @@ def test_runs_of_older_code_than_todays_are_listed(tmp_path):
     project, results = toy(tmp_path)
     stale = compare(project, results)["papers"]["toy"]["stale_runs"]
     assert run_id(project, "S", "mix") in stale
-    spec = project.all_runs()[run_id(project, "S", "mix")].spec
+    spec = needs.all_runs(project)[run_id(project, "S", "mix")].spec
     today = {"commit": None, "dirty": None, "code": training_code(spec, "torch")}
     change_record(tmp_path, run_id(project, "S", "mix"), provenance=today)
     stale = compare(project, Results(project, tmp_path))["papers"]["toy"]["stale_runs"]

@@ -15,9 +15,11 @@ from respath.comparison.costs import duration, estimates
 from respath.comparison.diff import compare, markdown
 from respath.comparison.noise import noise, pooled
 from respath.comparison.notes import measured_text, scale_notes
-from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
 from respath.errors import UserError
+from respath.papers import needs
+from respath.papers.check import open_papers
+from respath.papers.library import find_root
 from respath.papers.scales import Measured
 from respath.quantities.rounding import signed
 from respath.quantities.statistics import t_interval
@@ -74,7 +76,7 @@ def test_a_run_that_has_not_ended_costs_what_like_runs_took_per_token(tmp_path):
     project = toy_project("smoke")
     absent = run_id(project, "S", "odd")
     project, results = toy(tmp_path, "smoke", skip={absent})
-    (one,) = estimates(project, results, project.all_runs().values())
+    (one,) = estimates(project, results, needs.all_runs(project).values())
     assert one.run == absent and "of size S" in one.like
     # Equal tokens at equal speed: what the others recorded.
     assert one.seconds == pytest.approx(12.5)
@@ -84,16 +86,16 @@ def test_a_run_that_has_not_ended_costs_what_like_runs_took_per_token(tmp_path):
 
 def test_a_run_without_like_ones_is_estimated_from_flops(tmp_path):
     project = toy_project("smoke")
-    absent = {run.id for run in project.all_runs().values() if run.size == "L"}
+    absent = {run.id for run in needs.all_runs(project).values() if run.size == "L"}
     project, results = toy(tmp_path, "smoke", skip=absent)
-    found = estimates(project, results, project.all_runs().values())
+    found = estimates(project, results, needs.all_runs(project).values())
     assert {one.run for one in found} == absent
     assert all("FLOPs" in one.like and one.seconds > 12.5 for one in found)
 
 
 def test_without_a_finished_run_there_is_no_estimate(tmp_path):
     project = toy_project("smoke")
-    assert estimates(project, Results(project, tmp_path), project.all_runs().values()) == []
+    assert estimates(project, Results(project, tmp_path), needs.all_runs(project).values()) == []
 
 
 def test_durations_read_well():
@@ -110,18 +112,18 @@ def test_durations_read_well():
 
 
 def test_the_notes_of_a_scale_carry_its_own_numbers():
-    project = Project(find_root(), {"scale": "mini"})
+    project = open_papers(find_root(), {"scale": "mini"})
     notes = scale_notes(project, kept_results(project), "resformer")
     assert "10,000 steps" in notes[0] and "3.3" in notes[0] and "{" not in "".join(notes)
-    other = Project(find_root(), {"scale": "paper"})
+    other = open_papers(find_root(), {"scale": "paper"})
     assert scale_notes(other, kept_results(other), "resformer") == []
 
 
 def test_a_scale_says_where_its_coefficients_learn_more_slowly_than_in_the_paper(tmp_path):
-    project = Project(find_root(), {"scale": "smoke"})
+    project = open_papers(find_root(), {"scale": "smoke"})
     (note,) = scale_notes(project, Results(project, tmp_path), "resformer")
     assert "in 12 steps their rate would have to be 90.8 times" in note and "it is 10 times" in note
-    mini = Project(find_root(), {"scale": "mini"})
+    mini = open_papers(find_root(), {"scale": "mini"})
     assert "move less" not in " ".join(scale_notes(mini, kept_results(mini), "resformer"))
 
 
@@ -146,13 +148,13 @@ def test_measured_numbers_of_a_note_are_read_from_the_results_and_nothing_stands
 
 
 def test_the_notes_of_mini_tell_what_the_kept_runs_measured():
-    project = Project(find_root(), {"scale": "mini"})
+    project = open_papers(find_root(), {"scale": "mini"})
     first, second = scale_notes(project, kept_results(project), "resformer")
     kept = kept_results(project)
     moved, less = [], []
     for seed in project.seeds:
         runs = {
-            variant: project.resolve("resformer", RunRequest(size="82M", variant=variant), seed).id
+            variant: project.paper("resformer").run(RunRequest(size="82M", variant=variant), seed).id
             for variant in ("learnable", "svformer", "transformer")
         }
         coefficients = kept.of_run("analysis", runs["learnable"])["modules"]["coefficients"]
@@ -169,6 +171,6 @@ def test_an_unknown_quantity_in_a_note_is_one_line(tmp_path):
     shutil.copytree(TOY, tmp_path / "project")
     scale = tmp_path / "project/papers/toy/scales/smoke.yaml"
     scale.write_text(scale.read_text() + "notes: ['{summed} steps']\n")
-    project = Project(tmp_path / "project", {"papers": ["toy"], "scale": "smoke"})
+    project = open_papers(tmp_path / "project", {"papers": ["toy"], "scale": "smoke"})
     with pytest.raises(UserError, match=r"papers/toy/scales/smoke.yaml: notes: \{summed\} is no quantity"):
         scale_notes(project, Results(project, tmp_path), "toy")

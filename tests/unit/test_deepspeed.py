@@ -10,23 +10,23 @@ import math
 
 import pytest
 
-from respath.config.project import Project
 from respath.errors import UserError
+from respath.papers.resolve import papers_at
 from tests.unit.two_ranks import RANKS, has_deepspeed, run_pair
 
 pytestmark = pytest.mark.slow
 
-PROJECT = Project.find()
+PROJECT = papers_at("smoke")
 
 
 def distinct_specs() -> dict:
     """Ref at scale smoke -> spec, in the first size that fits the variant; equal specs once."""
     refs = {}
-    for paper in PROJECT.known:
+    for paper in PROJECT.library.known:
         for variant in PROJECT.folder(paper).variants:
             for size in PROJECT.folder(paper).paper.sizes:
                 try:
-                    spec = PROJECT.model_of(paper, size, variant, "smoke")
+                    spec = PROJECT.at("smoke").paper(paper).model(size, variant)
                 except UserError:
                     continue
                 refs.setdefault(spec, f"{paper}/{size}/{variant}")

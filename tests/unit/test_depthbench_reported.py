@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from respath.accounting import account
-from respath.config.project import Project
 from respath.papers.reported import load_reported
+from respath.papers.resolve import papers_at
 
 PAPER = Path(__file__).parents[2] / "papers" / "depthbench"
 FILES = sorted((PAPER / "reported").glob("*.yaml"))
@@ -46,7 +46,7 @@ def test_printed_parameters_of_every_architecture_are_those_of_the_spec():
 
 @pytest.mark.parametrize("name", ["table3", "table7", "table8", "table9"])
 def test_printed_shapes_are_those_of_the_paper_file_and_follow_its_rule(name):
-    sizes = Project.find(PAPER).folder("depthbench").paper.sizes
+    sizes = papers_at("smoke").folder("depthbench").paper.sizes
     table = printed(name)
     for row in table.rows:
         assert sizes[row].layers == table.value(row, "layers")

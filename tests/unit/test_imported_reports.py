@@ -9,6 +9,7 @@ from respath.comparison.diff import compare, markdown
 from respath.comparison.provenance import provenance_of
 from respath.config.request import RunRequest
 from respath.files import read_json
+from respath.papers import needs
 from respath.quantities.keeping import restored_train
 from respath.reference.bundle import bundle
 from respath.reporting import page
@@ -22,7 +23,7 @@ from tests.golden.toy import reading, toy
 def made(tmp_path):
     """The toy with one run that is imported: project, results, run."""
     project, results = toy(tmp_path, "paper")
-    run = project.resolve("toy", RunRequest(size="S", variant="mix"), 1)
+    run = project.paper("toy").run(RunRequest(size="S", variant="mix"), 1)
     path = results.store.folder / "runs" / run.id / "train.json"
     record = read_json(path)
     record |= {
@@ -48,12 +49,12 @@ def test_its_evaluation_counts_and_what_training_would_have_recorded_reads_not_r
         assert (found.state, found.value) == ("not run", None) and "imported" in found.reason, metric
     found = reading(results, run, "curve.early")
     assert found.state == "not run" and found.reason == "imported, without a training curve"
-    assert run.id not in {one.run for one in estimates(project, results, project.all_runs().values())}
+    assert run.id not in {one.run for one in estimates(project, results, needs.all_runs(project).values())}
 
 
 def test_footers_pages_and_the_comparison_say_that_it_was_imported(made, tmp_path):
     project, results, run = made
-    runs = list(project.all_runs().values())
+    runs = list(needs.all_runs(project).values())
     lines = footer_lines(provenance_of(project, results, "toy", runs))
     assert f"Warning: 1 of {len(runs)} runs were imported, not trained here: {run.id}." in lines
     assert "Warning: what tokens 1 of the imported runs were trained on is not recorded." in lines

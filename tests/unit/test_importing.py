@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from respath.config.project import Project, Run
 from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.evaluation.loss import evaluate, token_losses, unweighted_mean
@@ -19,6 +18,8 @@ from respath.files import read_json, sha256_file, write_json
 from respath.importing import import_run
 from respath.model import build_model
 from respath.model.export import export
+from respath.papers.check import open_papers
+from respath.papers.resolve import Resolver, Run
 from respath.quantities.kinds import imported
 from respath.spec.document import identity
 from respath.training.checkpoint import save_tensors_atomically
@@ -28,20 +29,20 @@ from tests.unit.corpus import tiny_tokens
 
 
 @pytest.fixture(scope="module")
-def papers() -> Project:
-    return Project(ROOT, {"scale": "smoke"})
+def papers() -> Resolver:
+    return open_papers(ROOT, {"scale": "smoke"})
 
 
 @pytest.fixture
-def project(papers, tmp_path) -> Project:
+def project(papers, tmp_path) -> Resolver:
     """The papers at scale smoke, with results in a folder of their own."""
     project = copy.copy(papers)
     project.root = tmp_path / "project"
     return project
 
 
-def run_of(project: Project, variant: str, size: str = "82M", **recipe) -> Run:
-    return project.resolve("resformer", RunRequest(size=size, variant=variant, recipe=recipe), 1)
+def run_of(project: Resolver, variant: str, size: str = "82M", **recipe) -> Run:
+    return project.paper("resformer").run(RunRequest(size=size, variant=variant, recipe=recipe), 1)
 
 
 def model_of(run: Run, seed: int = 5) -> torch.nn.Module:
@@ -49,15 +50,15 @@ def model_of(run: Run, seed: int = 5) -> torch.nn.Module:
     return build_model(run.spec.model, seed=seed).eval()
 
 
-def result_of(project: Project, run: Run):
+def result_of(project: Resolver, run: Run):
     return project.root / "results" / "runs" / run.id / "train.json"
 
 
-def folder_of(project: Project, run: Run):
+def folder_of(project: Resolver, run: Run):
     return project.root / "checkpoints" / run.id
 
 
-def assert_has(project: Project, run: Run, model: torch.nn.Module) -> None:
+def assert_has(project: Resolver, run: Run, model: torch.nn.Module) -> None:
     """The run's trained model, as evaluations load it, is ``model``."""
     found, _ = load_trained(result_of(project, run), folder_of(project, run))
     expected, state = model.state_dict(), found.state_dict()
@@ -65,7 +66,7 @@ def assert_has(project: Project, run: Run, model: torch.nn.Module) -> None:
     assert all(torch.equal(state[name], expected[name]) for name in expected)
 
 
-def refused(project: Project, run: Run, given, **options) -> list[str]:
+def refused(project: Resolver, run: Run, given, **options) -> list[str]:
     with pytest.raises(UserError) as error:
         import_run(project, run, given, **options)
     assert not result_of(project, run).exists() and not folder_of(project, run).exists()
@@ -352,7 +353,7 @@ def test_the_command_says_what_it_did_and_what_reads_it(tmp_path, monkeypatch, c
         (tmp_path / part).symlink_to(ROOT / part)
     monkeypatch.setenv("RESPATH_ROOT", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    project = Project(tmp_path, {"scale": "smoke"})
+    project = open_papers(tmp_path, {"scale": "smoke"})
     run = run_of(project, "identity")
     export(model_of(run), tmp_path / "exported")
 

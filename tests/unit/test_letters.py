@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from respath.config.project import Project
 from respath.errors import UserError
 from respath.letters import COMMANDS, UPRIGHT, check_formula, latex, plain, problems_of
+from respath.papers.check import current, open_papers
 from respath.reporting.latex import tex, tex_math
 from respath.reporting.looks import drawn, style
 from respath.reporting.mathematics import text_html
@@ -99,7 +99,7 @@ def test_every_letter_and_formula_that_cannot_be_printed_is_refused_with_its_pla
     paper.write_text(re.sub(r"authors: \[.*?\]", 'authors: ["Ħaber", "王 Li", "Phở"]', text))
     tables.write_text(tables.read_text().replace(r"V'_n = \\sum", r"V'_n = \\summe"))
     with pytest.raises(UserError) as error:
-        Project(tmp_path / "project", {"papers": ["toy"], "scale": "smoke"})
+        open_papers(tmp_path / "project", {"papers": ["toy"], "scale": "smoke"})
     lines = error.value.lines
     assert len(lines) == 3, lines
     assert re.match(
@@ -153,4 +153,4 @@ def test_every_command_of_formulas_is_known_to_all_three(tmp_path):
 
 def test_the_papers_of_this_repository_hold_nothing_that_cannot_be_printed():
     # Loading them checks it; the toy project has a label of special characters.
-    assert toy_project().folders and Project.find(ROOT.parents[2]).folders
+    assert toy_project().chosen and current(ROOT.parents[2]).chosen

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from respath.config.project import Project
 from respath.errors import UserError
+from respath.papers.check import open_papers
 from respath.quantities.kinds import Names
 from respath.quantities.metrics import unknown
 from tests.golden.toy import ROOT as TOY
@@ -52,7 +52,7 @@ def swap(path, old: str, new: str) -> None:
 def test_a_table_with_a_wrong_metric_is_refused_when_the_project_is_read(copied):
     swap(copied / "papers/toy/tables.yaml", "metric: loss.mean", "metric: loss.meen")
     with pytest.raises(UserError, match=r"tables.yaml: table1: metric 'loss.meen': .*did you mean 'mean'"):
-        Project(copied)
+        open_papers(copied)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_table_with_a_wrong_metric_is_refused_when_the_project_is_read(copied)
 def test_a_claim_with_a_wrong_metric_is_refused(copied, old, new, said):
     swap(copied / "papers/toy/claims.yaml", old, new)
     with pytest.raises(UserError) as raised:
-        Project(copied)
+        open_papers(copied)
     assert len(raised.value.lines) == 1 and new in raised.value.lines[0] and said in raised.value.lines[0]
 
 
@@ -77,4 +77,4 @@ def test_a_claim_with_a_wrong_metric_is_refused(copied, old, new, said):
 def test_a_name_that_paths_or_targets_cannot_carry_is_refused(copied, name, old, new, said):
     swap(copied / f"papers/toy/{name}.yaml", old, new)
     with pytest.raises(UserError, match=said):
-        Project(copied)
+        open_papers(copied)

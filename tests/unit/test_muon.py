@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from respath.config.project import Project
 from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.model import build_model, parameter_roles
+from respath.papers.resolve import papers_at
 from respath.spec.recipe import ParameterGroup, Recipe
 from respath.training.muon import MuonAdamW, polar
 from respath.training.objective import make_objective
@@ -20,7 +20,7 @@ from tests.unit.corpus import tiny_tokens
 from tests.unit.noise import with_noise
 from tests.unit.training_runs import MUON, Run, tiny_spec
 
-PROJECT = Project.find()
+PROJECT = papers_at("smoke")
 VARIANTS = list(PROJECT.folder("bov").variants)
 
 
@@ -198,7 +198,7 @@ def expected_group(name: str) -> str:
 
 
 def run_spec(variant: str, size: str = "d12", scale: str = "smoke"):
-    return PROJECT.resolve("bov", RunRequest(size=size, variant=variant), seed=1, scale=scale).spec
+    return PROJECT.at(scale).paper("bov").run(RunRequest(size=size, variant=variant), seed=1).spec
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

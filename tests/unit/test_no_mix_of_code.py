@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from respath.comparison.code import code_warnings, mixed
-from respath.config.project import Run as Listed
 from respath.files import read_json
+from respath.papers.resolve import Run as Listed
 from tests.errands import TreeCopy
 from tests.unit.corpus import tiny_tokens
 from tests.unit.training_runs import Run, tiny_spec

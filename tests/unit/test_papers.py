@@ -5,24 +5,26 @@ from __future__ import annotations
 import pytest
 
 from respath.accounting import account
-from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.model import build_model
+from respath.papers.check import open_papers
+from respath.papers.library import find_root
 from respath.papers.reported import load_reported
+from respath.papers.resolve import Resolver
 from respath.spec.recipe import learning_rate
 
 ROOT = find_root()
 
 
 @pytest.fixture(scope="module")
-def project() -> Project:
-    return Project(ROOT, {"scale": "smoke"})
+def project() -> Resolver:
+    return open_papers(ROOT, {"scale": "smoke"})
 
 
 def run_of(project, ref: str, scale: str = "paper", **request):
     paper, size, variant = ref.split("/")
-    return project.resolve(paper, RunRequest(size=size, variant=variant, **request), 1, scale)
+    return project.at(scale).paper(paper).run(RunRequest(size=size, variant=variant, **request), 1)
 
 
 # --- identity --------------------------------------------------------------------------------------------------------
@@ -44,8 +46,8 @@ def test_ids_of_existing_runs_stay_as_they_are(project, scale, variant, run):
 
 def test_no_scale_asks_coefficients_for_more_than_ten_times_the_rate(project):
     factors = {
-        (scale, paper): project.recipe_of(paper, {}, scale=scale).coefficient_lr_multiplier
-        for scale in project.scales
+        (scale, paper): project.at(scale).paper(paper).recipe({}).coefficient_lr_multiplier
+        for scale in project.library.scales
         for paper in ("resformer", "depthbench")
     }
     assert all(1 <= factor <= 10 for factor in factors.values()), factors
@@ -68,15 +70,15 @@ def test_a_variant_of_equal_model_and_another_recipe_is_another_run(project):
 
 
 def test_models_of_a_paper_that_is_not_chosen_resolve_and_have_no_targets():
-    project = Project(ROOT, {"papers": ["resformer"]})
-    assert project.model_spec("bov/d12/bov").backbone == "nanochat"
-    assert project.model_spec("depthbench/400M-L16/hc", scale="smoke").stream.kind == "hc"
-    assert set(project.folders) == {"resformer"} and {a.paper for a in project.artifacts()} == {"resformer"}
+    project = open_papers(ROOT, {"papers": ["resformer"]})
+    assert project.at("paper").model("bov/d12/bov").backbone == "nanochat"
+    assert project.at("smoke").model("depthbench/400M-L16/hc").stream.kind == "hc"
+    assert set(project.chosen) == {"resformer"} and {a.paper for a in project.artifacts()} == {"resformer"}
 
 
 def test_a_wrong_paper_is_told_from_all_that_exist(project):
     with pytest.raises(UserError, match=r"did you mean.*depthbench"):
-        project.model_spec("depthbnch/400M-L16/hc")
+        project.at("paper").model("depthbnch/400M-L16/hc")
 
 
 def test_the_names_of_the_plan_exist(project):
@@ -132,9 +134,9 @@ def test_the_names_of_the_plan_exist(project):
 
 
 def test_depthbench_widths_follow_the_papers_rule_at_every_scale(project):
-    for scale in project.scales:
+    for scale in project.library.scales:
         for size in project.folder("depthbench").paper.sizes:
-            spec = project.model_of("depthbench", size, "pre-ln", scale)
+            spec = project.at(scale).paper("depthbench").model(size, "pre-ln")
             grouped = size.startswith("1.6B")
             ffn = 3 * spec.width if grouped else -(-8 * spec.width // 48) * 16
             assert spec.ffn_width == ffn and spec.head_dim % 2 == 0, (scale, size)
@@ -146,12 +148,13 @@ def test_depthbench_widths_follow_the_papers_rule_at_every_scale(project):
 def test_small_shapes_keep_block_lengths_and_the_order_of_aspect_ratios(project, scale):
     for layers in (16, 20, 24, 28, 32):
         large, small = (
-            project.model_of("depthbench", f"400M-L{layers}", "block-attnres", s) for s in ("paper", scale)
+            project.at(s).paper("depthbench").model(f"400M-L{layers}", "block-attnres")
+            for s in ("paper", scale)
         )
         assert large.stream.length == small.stream.length == layers // 4
     tiers = {}
     for size in project.folder("depthbench").paper.sizes:
-        large, small = (project.model_of("depthbench", size, "pre-ln", s) for s in ("paper", scale))
+        large, small = (project.at(s).paper("depthbench").model(size, "pre-ln") for s in ("paper", scale))
         tiers.setdefault(size.split("-")[0], []).append(
             (large.width / large.layers, small.width / small.layers)
         )
@@ -180,24 +183,28 @@ def test_the_fixed_suite_has_equal_backbones_within_three_per_cent(project):
 
 
 def test_bov_keeps_an_exact_last_third_at_every_scale(project):
-    for scale in project.scales:
+    for scale in project.library.scales:
         for size in ("d12", "d24"):
-            spec = project.model_of("bov", size, "bov", scale)
+            spec = project.at(scale).paper("bov").model(size, "bov")
             assert spec.layers % 3 == 0 and len(spec.values.layers) * 3 == spec.layers
             assert (
                 spec.width % spec.layers == 0
                 and spec.heads * 2 == spec.layers
                 and spec.ffn_width == 4 * spec.width
             )
-    paper = {size: project.model_of("bov", size, "bov", "paper").values.layers for size in ("d12", "d24")}
+    paper = {
+        size: project.at("paper").paper("bov").model(size, "bov").values.layers for size in ("d12", "d24")
+    }
     assert paper == {"d12": (9, 10, 11, 12), "d24": tuple(range(17, 25))}
-    assert project.model_of("bov", "d12", "x0wv-every-2", "paper").values.layers == (2, 4, 6, 8, 10, 12)
-    assert project.model_of("bov", "d12", "v1-all", "paper").values.layers == tuple(range(2, 13))
-    assert project.model_of("bov", "d12", "bov-every-layer", "paper").values.layers == tuple(range(1, 13))
+    assert project.at("paper").paper("bov").model("d12", "x0wv-every-2").values.layers == (2, 4, 6, 8, 10, 12)
+    assert project.at("paper").paper("bov").model("d12", "v1-all").values.layers == tuple(range(2, 13))
+    assert project.at("paper").paper("bov").model("d12", "bov-every-layer").values.layers == tuple(
+        range(1, 13)
+    )
 
 
 def test_small_windows_keep_their_share_of_the_context(project):
-    for scale in project.scales:
+    for scale in project.library.scales:
         run = run_of(project, "bov/d12/baseline", scale)
         assert run.spec.model.windows.short * 4 == run.spec.recipe.context
 
@@ -289,27 +296,27 @@ def test_one_domain_is_a_whole_mix(project):
         ("bov", "climbmix", "ClimbMix"),
         ("depthbench", "fineweb-edu-100bt", "FineWebEdu"),
     ):
-        data = project.data_of(paper, "paper")
+        data = project.at("paper").paper(paper).data
         assert data.sample.corpus.name == corpus and data.sample.corpus.domain_field is None
         assert data.weights == {domain: 1.0}
 
 
 def test_papers_share_token_stores_at_the_small_scales(project):
     assert (
-        project.data_of("bov", "smoke")
-        == project.data_of("depthbench", "smoke")
-        == project.data_of("resformer", "smoke")
+        project.at("smoke").paper("bov").data
+        == project.at("smoke").paper("depthbench").data
+        == project.at("smoke").paper("resformer").data
     )
     # ResFormer's smaller vocabulary at mini leaves the text shared.
-    assert project.data_of("bov", "mini") == project.data_of("depthbench", "mini")
-    assert project.data_of("bov", "mini").sample == project.data_of("resformer", "mini").sample
+    assert project.at("mini").paper("bov").data == project.at("mini").paper("depthbench").data
+    assert project.at("mini").paper("bov").data.sample == project.at("mini").paper("resformer").data.sample
 
 
 def test_a_corpus_of_one_domain_replaces_the_stand_ins_mix_and_not_a_papers_own():
-    project = Project(ROOT, {"corpus": "climbmix", "papers": ["bov"]})
-    assert project.data_of("bov", "smoke").weights == {"ClimbMix": 1.0}
+    project = open_papers(ROOT, {"corpus": "climbmix", "papers": ["bov"]})
+    assert project.at("smoke").paper("bov").data.weights == {"ClimbMix": 1.0}
     with pytest.raises(UserError, match="all its text is one domain, but resformer mixes 7"):
-        project.data_of("resformer", "smoke")
+        _ = project.at("smoke").paper("resformer").data
 
 
 # --- engines ---------------------------------------------------------------------------------------------------------

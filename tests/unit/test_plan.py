@@ -12,9 +12,11 @@ from respath.accounting import account
 from respath.accounting import plan as planning
 from respath.accounting.data_cost import TOKEN_BYTES, data_cost, extrapolated, rates
 from respath.cli import main
-from respath.config.project import Project
 from respath.errors import UserError
 from respath.files import write_json
+from respath.papers import needs
+from respath.papers.check import open_papers
+from respath.papers.resolve import Resolver
 from respath.spec.data import Data, tokens_id
 from tests.golden.toy import ROOT
 
@@ -39,8 +41,8 @@ def root(tmp_path):
     return tmp_path / "project"
 
 
-def toy(root, scale="paper", **dials) -> Project:
-    return Project(root, {"papers": ["toy"], "scale": scale, **dials})
+def toy(root, scale="paper", **dials) -> Resolver:
+    return open_papers(root, {"papers": ["toy"], "scale": scale, **dials})
 
 
 def planned(project, *targets, **machine):
@@ -51,7 +53,7 @@ def planned(project, *targets, **machine):
 def test_flops_are_those_of_the_accounting_and_hours_follow_from_them(root):
     project = toy(root)
     result = planned(project, "toy_table1", device="h100", mfu=0.5)
-    runs = project.trained_runs(project.artifact("toy_table1"))
+    runs = list(needs.of_artifact(project, project.artifact("toy_table1")).trained.values())
     expected = sum(
         account(
             run.spec.model, context=run.spec.recipe.context, logits="all", attention="causal"
@@ -69,7 +71,11 @@ def test_flops_are_those_of_the_accounting_and_hours_follow_from_them(root):
 def test_runs_stores_and_downloads_that_targets_share_count_once_in_the_total(root):
     project = toy(root)
     result = planned(project)
-    ids = {run.id for artifact in project.artifacts() for run in project.trained_runs(artifact)}
+    ids = {
+        run.id
+        for artifact in project.artifacts()
+        for run in needs.of_artifact(project, artifact).trained.values()
+    }
     assert result["total"]["runs"] == len(ids) < sum(row["runs"] for row in result["targets"])
     (cost,) = result["data"].values()
     disks = [row["disk"] for row in result["targets"] if row["runs"]]
@@ -82,7 +88,7 @@ def test_runs_stores_and_downloads_that_targets_share_count_once_in_the_total(ro
 def test_a_finished_run_is_done_and_costs_no_more(root):
     project = toy(root)
     before = planned(project)["total"]
-    run = project.trained_runs(project.artifact("toy_table1"))[0]
+    run = next(iter(needs.of_artifact(project, project.artifact("toy_table1")).trained.values()))
     write_json(root / "results" / "runs" / run.id / "train.json", {"cost": {"seconds": 1}})
     after = planned(project)["total"]
     assert (before["done"], after["done"]) == (0, 1) and after["runs"] == before["runs"]
@@ -90,10 +96,10 @@ def test_a_finished_run_is_done_and_costs_no_more(root):
     assert after["disk"] == before["disk"], "disk counts everything"
 
 
-def far(root) -> tuple[Project, Data]:
+def far(root) -> tuple[Resolver, Data]:
     """The toy on the hub corpus."""
     project = toy(root, corpus="far")
-    return project, project.data_of("toy")
+    return project, project.paper("toy").data
 
 
 def test_downloads_count_what_is_not_here_yet(root):
@@ -113,7 +119,7 @@ def test_a_users_copy_of_a_repositorys_files_costs_no_download(root, tmp_path):
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy/a.jsonl").write_text("")
     project = toy(root, corpus="far", locations={"far": str(tmp_path / "copy")})
-    assert data_cost(project, project.data_of("toy")).download == 2_700_000
+    assert data_cost(project, project.paper("toy").data).download == 2_700_000
 
 
 def test_without_measurements_hours_are_unknown_and_said_to_be(root):

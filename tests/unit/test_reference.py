@@ -10,10 +10,12 @@ import pytest
 
 from respath.comparison.cells import build_grid
 from respath.comparison.claims import judge_claims
-from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.files import read_json, write_json
+from respath.papers import needs
+from respath.papers.check import open_papers
+from respath.papers.library import find_root
 from respath.quantities.keeping import POINTS, binned, restored_train, thinned, unbinned
 from respath.quantities.quantity import Quantity
 from respath.reference.__main__ import main
@@ -53,8 +55,8 @@ def test_a_curve_is_thinned_to_means_of_neighbours_and_gets_its_tokens_back():
 
 
 def test_a_bundle_names_no_path_and_no_host_and_is_small(tmp_path):
-    project = Project(find_root(), {"scale": "mini", "papers": ["resformer"]})
-    run = next(iter(project.all_runs().values()))
+    project = open_papers(find_root(), {"scale": "mini", "papers": ["resformer"]})
+    run = next(iter(needs.all_runs(project).values()))
     record = train_record(run, 3.0, "a" * 64)
     long = {
         "step": list(range(1, 1025)),
@@ -91,10 +93,12 @@ def test_a_bundle_names_no_path_and_no_host_and_is_small(tmp_path):
 def attention(tmp_path_factory):
     """The paper at smoke with the runs of Figures 12 to 15 alone, made up: project, results, and what is kept of them."""
     folder = tmp_path_factory.mktemp("attention")
-    project = Project(find_root(), {"papers": ["resformer"], "scale": "smoke"})
-    wanted = {run.id for run in project.trained_runs(project.artifact("resformer_fig14"))}
-    write_results(project, folder / "results", skip=set(project.all_runs()) - wanted)
-    write_analyses(project, folder / "results", skip=set(project.all_runs()) - wanted)
+    project = open_papers(find_root(), {"papers": ["resformer"], "scale": "smoke"})
+    wanted = {
+        run.id for run in needs.of_artifact(project, project.artifact("resformer_fig14")).trained.values()
+    }
+    write_results(project, folder / "results", skip=set(needs.all_runs(project)) - wanted)
+    write_analyses(project, folder / "results", skip=set(needs.all_runs(project)) - wanted)
     results = Results(project, folder / "results")
     return project, results, kept(project, results, folder / "kept")
 
@@ -125,14 +129,14 @@ def test_the_other_figures_of_attention_are_the_same_from_bundles(attention, nam
 
 def test_arrays_are_kept_of_runs_whose_arrays_a_figure_draws_and_of_no_other(attention):
     project, _, reference = attention
-    drawn = project.arrays_of(project.artifact("resformer_fig14"))
+    drawn = needs.of_artifact(project, project.artifact("resformer_fig14")).arrays
     names = {"importance.token_importance", "norms.value", "norms.hidden"}
     assert len(drawn) == 4 and all(found == names for found in drawn.values())
     for run in reference.store.runs():
         assert set(read_json(reference.store.folder / f"{run}.json").get("arrays", ())) == drawn.get(
             run, set()
         )
-    assert project.arrays_of(project.artifact("resformer_fig13")) == {}
+    assert needs.of_artifact(project, project.artifact("resformer_fig13")).arrays == {}
     assert reference.store.array("analysis", "norms.value_packed", {"run": next(iter(drawn))}) is None
 
 
@@ -150,7 +154,7 @@ def test_binned_arrays_of_the_papers_length_are_small_and_keep_the_means_of_thei
 
 def test_arrays_that_come_later_are_added_and_contradicting_ones_refused(attention, tmp_path):
     project, results, _ = attention
-    run = next(iter(project.arrays_of(project.artifact("resformer_fig14"))))
+    run = next(iter(needs.of_artifact(project, project.artifact("resformer_fig14")).arrays))
     collect(project, results, tmp_path)
     path = tmp_path / f"{run}.json"
     content = read_json(path)
@@ -170,7 +174,7 @@ def test_collecting_twice_changes_nothing(tmp_path):
     first = collect(project, results, tmp_path / "kept")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
     again = collect(project, results, tmp_path / "kept")
-    assert len(first["written"]) == len(project.all_runs()) and again["same"] == first["written"]
+    assert len(first["written"]) == len(needs.all_runs(project)) and again["same"] == first["written"]
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()} == before
 
 
@@ -212,7 +216,7 @@ def test_runs_that_have_not_ended_are_not_kept(tmp_path):
 
 
 def test_accounts_are_the_closed_forms():
-    project = Project(find_root(), {"papers": ["resformer"]})
+    project = open_papers(find_root(), {"papers": ["resformer"]})
     ratio = "account.kv_cache.ratio_to_baseline"
 
     def read(size, variant):

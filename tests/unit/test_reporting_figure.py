@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-from respath.config.project import Project
+from respath.papers.check import open_papers
 from respath.reporting.drawing import DASHES, draw, looks, style
 from respath.reporting.figure import contents, main, render, scale_line
 from respath.reporting.looks import fitted, width_of
@@ -156,7 +156,7 @@ def test_labels_of_any_length_stay_inside_the_figure(tmp_path, name, draw_it):
         assert f'label: "{short}"' in text
         text = text.replace(f'label: "{short}"', f'label: "{long}"')
     variants.write_text(text)
-    project = Project(tmp_path / "project", {"papers": ["toy"], "scale": "paper"})
+    project = open_papers(tmp_path / "project", {"papers": ["toy"], "scale": "paper"})
     write_results(project, tmp_path / "results", loss_of=toy_loss)
     results = Results(project, tmp_path / "results")
     artifact = project.artifact(f"toy_{name}")

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from respath.comparison.cells import STATUSES
-from respath.config.project import Project, find_root
+from respath.papers.resolve import papers_at
 from respath.quantities.verdicts import VERDICTS
 from respath.reporting.mathematics import text_html
 from respath.reporting.page import CHIPS, chip, main, page
@@ -149,7 +149,7 @@ def test_odd_formulas_neither_fail_nor_let_markup_through(source):
 
 
 def test_formulas_of_every_paper_leave_no_command_behind():
-    project = Project.find(find_root())
+    project = papers_at("smoke")
     for artifact in project.artifacts():
         for row in getattr(artifact.definition, "rows", ()):
             for text in row.text.values():

@@ -13,10 +13,12 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from respath.config.project import Artifact, Project, find_root
 from respath.config.request import RunRequest
 from respath.errors import UserError
+from respath.papers import needs
+from respath.papers.check import open_papers
 from respath.papers.figures import Panels
+from respath.papers.library import Artifact, find_root
 from respath.quantities.curves import critical_point, smoothing_steps
 from respath.quantities.keeping import position_bins
 from respath.quantities.quantity import Quantity
@@ -69,7 +71,7 @@ def made(tmp_path_factory):
     documents = {
         run.id: write_analysis(folder, run)
         for variant in ("base", "mix")
-        for run in project.runs_of("toy", RunRequest(size="S", variant=variant))
+        for run in project.runs("toy", RunRequest(size="S", variant=variant))
     }
     return project, results, documents
 
@@ -133,7 +135,7 @@ def test_bars_stand_at_their_places_in_order(made):
 
 
 def series(documents, project, variant, module, name):
-    runs = project.runs_of("toy", RunRequest(size="S", variant=variant))
+    runs = project.runs("toy", RunRequest(size="S", variant=variant))
     return [documents[run.id]["modules"][module]["series"][name] for run in runs]
 
 
@@ -177,7 +179,7 @@ def test_positions_are_averaged_in_bins_that_begin_with_single_positions(made):
     drawn = panel(
         made, kind="positions", array="importance.token_importance", run=of("base"), value={"label": "v"}
     )
-    runs = project.runs_of("toy", RunRequest(size="S", variant="base"))
+    runs = project.runs("toy", RunRequest(size="S", variant="base"))
     whole = np.mean(
         [results.store.array("analysis", "importance.token_importance", {"run": run.id}) for run in runs],
         axis=0,
@@ -222,7 +224,7 @@ def test_differences_are_paired_over_seeds(made):
     curves = [
         [
             results.train(run.id)["curve"]["loss"]
-            for run in project.runs_of("toy", RunRequest(size="S", variant=v))
+            for run in project.runs("toy", RunRequest(size="S", variant=v))
         ]
         for v in ("mix", "base")
     ]
@@ -298,7 +300,7 @@ def test_losses_stand_at_all_parameters_and_a_saving_without_an_interval_is_in_t
 def four_sizes(tmp_path_factory):
     """Figures 2 and 11 of the paper at mini with made-up losses: Plus saves, at one seed of all sizes but the first."""
     folder = tmp_path_factory.mktemp("sizes")
-    project = Project(find_root(), {"papers": ["resformer"], "scale": "mini"})
+    project = open_papers(find_root(), {"papers": ["resformer"], "scale": "mini"})
     wanted = {run.id for name in ("fig2", "fig11") for run in trained(project, name)}
 
     def loss(run):
@@ -306,7 +308,7 @@ def four_sizes(tmp_path_factory):
         better = {"transformer": 0.0, "svformer": -0.05}.get(run.variant, 0.08)
         return 6.0 - 0.2 * math.log(size) - better + 0.01 * noise(run.size, run.variant)
 
-    write_results(project, folder, loss_of=loss, skip=set(project.all_runs()) - wanted)
+    write_results(project, folder, loss_of=loss, skip=set(needs.all_runs(project)) - wanted)
     return project, Results(project, folder)
 
 
@@ -544,7 +546,7 @@ def test_many_missing_runs_are_counted(tmp_path):
 
 def test_a_variant_without_a_quantity_says_why(made, tmp_path):
     project, _, documents = made
-    run = project.runs_of("toy", RunRequest(size="S", variant="odd"))[0]
+    run = project.runs("toy", RunRequest(size="S", variant="odd"))[0]
     write_results(project, tmp_path, loss_of=toy_loss)
     document = {**next(iter(documents.values())), "run": run.id}
     document["modules"] = {"coefficients": {"scalars": {}, "series": {}, "reason": "values are not mixed"}}
@@ -653,7 +655,7 @@ def test_printed_losses_share_heights_with_ours_only_where_they_may_be_compared(
 
 
 def test_the_head_tells_how_many_seeds_the_runs_have():
-    project = Project(find_root(), {"papers": ["resformer"], "scale": "mini"})
+    project = open_papers(find_root(), {"papers": ["resformer"], "scale": "mini"})
     lines = {
         name: scale_line(project, project.artifact(f"resformer_{name}")) for name in ("fig4", "fig5", "fig13")
     }
@@ -698,11 +700,11 @@ def test_a_layout_must_place_every_panel_in_rows_of_one_length(layout):
 
 @pytest.fixture(scope="module")
 def paper():
-    return Project(find_root(), {"papers": ["resformer"], "scale": "paper", "seeds": [1]})
+    return open_papers(find_root(), {"papers": ["resformer"], "scale": "paper", "seeds": [1]})
 
 
 def trained(project, name):
-    return project.trained_runs(project.artifact(f"resformer_{name}"))
+    return list(needs.of_artifact(project, project.artifact(f"resformer_{name}")).trained.values())
 
 
 def test_every_figure_of_the_paper_has_a_target(paper):
@@ -757,18 +759,20 @@ def test_every_analysis_that_figures_draw_is_wanted_of_the_right_runs(paper):
 
 
 def test_named_checkpoints_are_analysed_for_figure_12_alone():
-    project = Project(find_root(), {"papers": ["resformer"], "hf_models": {"llama-8b": "/models/llama"}})
-    wanted = {a.id: found for a in project.artifacts() if (found := project.checkpoints_of(a))}
+    project = open_papers(find_root(), {"papers": ["resformer"], "hf_models": {"llama-8b": "/models/llama"}})
+    wanted = {
+        a.id: found for a in project.artifacts() if (found := needs.of_artifact(project, a).checkpoints)
+    }
     assert wanted == {"fig12": {"llama-8b": {"importance"}}}
     with pytest.raises(UserError, match="hf_models"):
-        Project(find_root(), {"hf_models": {"a/b": "/models/llama"}})
+        open_papers(find_root(), {"hf_models": {"a/b": "/models/llama"}})
 
 
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
     """The paper at smoke with made-up results."""
     folder = tmp_path_factory.mktemp("smoke")
-    project = Project(find_root(), {"papers": ["resformer"], "scale": "smoke"})
+    project = open_papers(find_root(), {"papers": ["resformer"], "scale": "smoke"})
     write_results(project, folder)
     write_analyses(project, folder)
     return project, Results(project, folder)

@@ -9,6 +9,7 @@ import pytest
 
 from respath.comparison.cells import build_grid
 from respath.files import read_json, write_json
+from respath.papers import needs
 from respath.reporting.latex import cell_tex, column_type, environment, tex, tex_math
 from respath.reporting.layout import Head, Shown, fixed, lay_out
 from respath.reporting.table import main, plain_cell, render
@@ -43,7 +44,7 @@ def test_a_table_of_accuracies_says_how_many_of_the_items_were_evaluated_and_no_
 
 def test_runs_that_were_evaluated_on_different_items_are_a_warning_and_old_results_are_named(tmp_path):
     project, results = toy(tmp_path / "results")
-    run = next(run.id for run in project.trained_runs(project.artifact("toy_table4")))
+    run = next(run.id for run in needs.of_artifact(project, project.artifact("toy_table4")).trained.values())
     path = tmp_path / "results/evals" / run / "lm.json"
     record = read_json(path)
     del record["tasks"]["hellaswag"]["of_items"]

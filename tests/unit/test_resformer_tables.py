@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from respath.comparison.cells import build_grid
-from respath.config.project import Project, find_root
-from respath.config.request import RunRequest
+from respath.config.request import RunRequest, merged
 from respath.documents import load_yaml
 from respath.files import read_json, write_json
+from respath.papers import needs
+from respath.papers.check import open_papers
+from respath.papers.library import find_root
 from respath.papers.reported import load_reported
 from respath.quantities.kinds import factor
 from respath.reporting.table import render
@@ -24,7 +26,7 @@ NO_RUNS = {"320M-shape", "headline-variant", "post-analysis-models"}
 @pytest.fixture(scope="module", params=["smoke", "paper"])
 def made(request, tmp_path_factory):
     """Project and made-up results of every run at a scale."""
-    project = Project(ROOT, {"scale": request.param, "papers": ["resformer"]})
+    project = open_papers(ROOT, {"scale": request.param, "papers": ["resformer"]})
     folder = tmp_path_factory.mktemp(request.param)
     write_results(project, folder)
     return project, Results(project, folder)
@@ -41,7 +43,7 @@ def run_of(project, artifact, row, column="loss"):
         {entry.id: entry for entry in entries} for entries in (definition.rows, definition.columns)
     )
     request = definition.request(rows[row], columns[column])
-    return project.runs_of("resformer", request)[0].id
+    return project.runs("resformer", request)[0].id
 
 
 def test_every_table_of_the_paper_is_a_target(made):
@@ -70,7 +72,7 @@ def test_equal_runs_of_several_tables_are_one_run(made):
         assert len({run_of(project, table(project, name), row) for name, row in cells}) == 1, cells
     nine = run_of(project, table(project, "table9"), "llama-6e-4-120", "relative_loss")
     assert nine == run_of(project, table(project, "table8"), "2048-svformer")
-    ids = list(project.all_runs())
+    ids = list(needs.all_runs(project))
     assert len(ids) == len(set(ids))
 
 
@@ -90,7 +92,7 @@ def test_table_9_sets_svformer_against_the_transformer_of_the_same_recipe(made):
     ]:
         cell = grid.cells[row, "relative_loss"]
         left, right = (
-            project.runs_of("resformer", RunRequest(size="82M", variant=v, recipe=recipe))
+            project.runs("resformer", RunRequest(size="82M", variant=v, recipe=recipe))
             for v in (variant, variant.replace("svformer", "transformer"))
         )
         wanted = {
@@ -108,7 +110,7 @@ def test_a_difference_carries_its_sign_and_one_without_both_sides_is_not_run(mad
     pair = [
         run
         for variant in ("svformer", "transformer")
-        for run in project.runs_of(
+        for run in project.runs(
             "resformer", RunRequest(size="82M", variant=variant, recipe={"peak_lr": 3e-4})
         )
     ]
@@ -136,16 +138,16 @@ def test_the_average_of_table_2_is_over_its_eight_accuracies_and_over_no_fewer(m
             _, task, metric = column.metric.split(".")
             value = reported.value(row.id, column.id) / factor("1", column.unit)
             tasks.setdefault(task, {"status": "done", "metrics": {}})["metrics"][metric] = value
-        assert set(tasks) == set(project.evaluation_of("resformer").tasks)
+        assert set(tasks) == set(project.paper("resformer").evaluation.tasks)
         request = artifact.definition.request(row, artifact.definition.columns[-1])
-        for run in project.runs_of("resformer", request):
+        for run in project.runs("resformer", request):
             path = tmp_path / "evals" / run.id / "lm.json"
             write_json(path, {**read_json(path), "tasks": tasks})
     grid = build_grid(project, Results(project, tmp_path), artifact)
     for row in artifact.definition.rows:
         average = grid.cells[row.id, "avg"]
         assert average.ours == pytest.approx(reported.value(row.id, "avg"), abs=0.05 + 1e-9), row.id
-    for run in project.runs_of("resformer", request):
+    for run in project.runs("resformer", request):
         path = tmp_path / "evals" / run.id / "lm.json"
         absent = {"status": "not run", "reason": "needs hub or local file"}
         write_json(path, {**read_json(path), "tasks": {**tasks, "boolq": absent}})
@@ -156,7 +158,7 @@ def test_the_average_of_table_2_is_over_its_eight_accuracies_and_over_no_fewer(m
 def test_the_common_length_of_table_8_is_read_from_longer_runs(made, tmp_path):
     project, _ = made
     write_results(project, tmp_path)
-    run = project.runs_of("resformer", RunRequest(size="82M", variant="svformer", context=64000))[0]
+    run = project.runs("resformer", RunRequest(size="82M", variant="svformer", context=64000))[0]
     path = tmp_path / "evals" / run.id / "loss.json"
     record = read_json(path)
     write_json(path, {**record, "common": {**record, "mean_loss": 1.25, "context": 2}})
@@ -169,26 +171,23 @@ def test_the_common_length_of_table_8_is_read_from_longer_runs(made, tmp_path):
 
 def test_only_longer_runs_are_scored_at_a_second_length(made):
     project, _ = made
-    divisor = project.scale_of("resformer")[1].recipe.context_divisor
+    divisor = (project.scale, project.paper("resformer").changes)[1].recipe.context_divisor
     for context, wanted in ((512, None), (2048, None), (64000, 2048 // divisor)):
-        run = project.runs_of("resformer", RunRequest(size="82M", variant="svformer", context=context))[0]
-        assert project.common_context_of(run) == wanted
+        run = project.runs("resformer", RunRequest(size="82M", variant="svformer", context=context))[0]
+        assert project.at(run.scale).paper(run.paper).common_context(run) == wanted
 
 
 def test_every_arm_of_the_decisions_stands_beside_its_default(made):
     project, _ = made
     definition = table(project, "sensitivity").definition
-    shown = {
-        project.runs_of("resformer", project.request(definition.run, row.run))[0].id
-        for row in definition.rows
-    }
+    shown = {project.runs("resformer", merged(definition.run, row.run))[0].id for row in definition.rows}
     compared = {
-        project.runs_of("resformer", project.request(definition.run, row.run))[0].id
+        project.runs("resformer", merged(definition.run, row.run))[0].id
         for row in definition.rows
         if row.minus is not None
     }
     defaults = {
-        project.runs_of("resformer", project.request(definition.run, row.minus))[0].id
+        project.runs("resformer", merged(definition.run, row.minus))[0].id
         for row in definition.rows
         if row.minus is not None
     }
@@ -196,7 +195,7 @@ def test_every_arm_of_the_decisions_stands_beside_its_default(made):
     for entry in load_yaml(ROOT / "papers/resformer/decisions.yaml"):
         for arm in entry["arms"] if entry["id"] not in NO_RUNS else ():
             arm = {"variant": arm} if isinstance(arm, str) else arm
-            run = project.runs_of("resformer", RunRequest(**{"size": "82M", **arm}))[0].id
+            run = project.runs("resformer", RunRequest(**{"size": "82M", **arm}))[0].id
             assert run in shown, (entry["id"], arm)
             assert run in compared or arm["variant"] == entry["default_arm"], (entry["id"], arm)
 
@@ -204,7 +203,7 @@ def test_every_arm_of_the_decisions_stands_beside_its_default(made):
 def test_a_row_of_single_scales_is_not_run_elsewhere_and_says_why(made):
     project, results = made
     cell = build_grid(project, results, table(project, "sensitivity")).cells["learnable-fp16", "loss"]
-    fp16 = [run for run in project.all_runs().values() if run.spec.recipe.precision == "fp16"]
+    fp16 = [run for run in needs.all_runs(project).values() if run.spec.recipe.precision == "fp16"]
     if project.scale.id == "paper":
         assert cell.status == "not reported" and {run.seed for run in fp16} == set(project.seeds)
     else:

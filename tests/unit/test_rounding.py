@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from respath.comparison.cells import MATCH, build_grid, is_number, judge_exact
-from respath.config.project import Project, find_root
+from respath.papers.check import open_papers
+from respath.papers.library import find_root
 from respath.quantities.rounding import fixed, rounded, signed, significant
 from respath.reporting.layout import number
 from respath.results.reader import Results
@@ -57,7 +58,7 @@ def test_a_value_matches_a_printed_one_exactly_where_they_are_shown_alike(exact,
 
 
 def test_no_cell_of_a_paper_shows_another_number_than_the_printed_one_that_it_matches(tmp_path):
-    project = Project(find_root(), {"scale": "paper"})
+    project = open_papers(find_root(), {"scale": "paper"})
     results = Results(project, tmp_path)
     compared = 0
     for artifact in (artifact for artifact in project.artifacts() if artifact.is_table):

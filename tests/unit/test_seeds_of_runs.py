@@ -8,10 +8,12 @@ import pytest
 
 from respath.comparison.cells import build_grid
 from respath.comparison.claims import judge_claims
-from respath.config.project import Project, find_root
 from respath.config.request import RunRequest
 from respath.errors import UserError
+from respath.papers import needs
+from respath.papers.check import open_papers
 from respath.papers.claims import Claim
+from respath.papers.library import find_root
 from respath.reporting.table import render
 from respath.results.reader import Results
 from tests.golden.synthetic_results import write_results
@@ -35,11 +37,11 @@ def paired_toy(tmp_path):
 
 
 def open_toy(folder, **dials):
-    return Project(folder, {"papers": ["toy"], "scale": "smoke", **dials})
+    return open_papers(folder, {"papers": ["toy"], "scale": "smoke", **dials})
 
 
 def seeds_of(project, **request):
-    return [run.seed for run in project.runs_of("toy", RunRequest(**request))]
+    return [run.seed for run in project.runs("toy", RunRequest(**request))]
 
 
 def test_only_paired_runs_take_every_seed(paired_toy):
@@ -69,12 +71,14 @@ def test_without_a_list_of_pairs_every_run_takes_every_seed(paired_toy):
 
 def test_paired_runs_come_first_then_those_of_the_first_artifacts(paired_toy):
     project = open_toy(paired_toy)
-    order = list(project.all_runs())
-    paired = [
-        run.id for v in ("mix", "base") for run in project.runs_of("toy", RunRequest(size="S", variant=v))
-    ]
+    order = list(needs.all_runs(project))
+    paired = [run.id for v in ("mix", "base") for run in project.runs("toy", RunRequest(size="S", variant=v))]
     assert order[:6] == paired
-    following = [r.id for r in project.trained_runs(project.artifact("toy_table3")) if r.id not in paired]
+    following = [
+        r.id
+        for r in needs.of_artifact(project, project.artifact("toy_table3")).trained.values()
+        if r.id not in paired
+    ]
     assert order[6 : 6 + len(following)] == following
     assert len(order) == len(set(order))
 
@@ -119,8 +123,8 @@ def test_a_table_tells_the_seeds_of_each_row_and_a_claim_with_one_seed_stays_ope
 
 
 def test_mini_pairs_the_models_that_its_first_verdicts_need():
-    project = Project(find_root(), {"scale": "mini"})
-    order = list(project.all_runs().values())
+    project = open_papers(find_root(), {"scale": "mini"})
+    order = list(needs.all_runs(project).values())
     first = ["transformer", "identity", "learnable", "plus", "constant-2", "sparse-5-6to8", "svformer"]
     assert [run.variant for run in order[:21]] == [variant for variant in first for _ in range(3)]
     assert [run.seed for run in order[:21]] == [1, 2, 3] * 7

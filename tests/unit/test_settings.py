@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respath.cli import main
-from respath.config.project import Project
 from respath.errors import UserError
+from respath.papers.check import open_papers
 from respath.settings import Settings
 from tests.golden.toy import ROOT as TOY
 from tests.project_copy import ROOT, ProjectCopy, clean_environment
@@ -93,7 +93,7 @@ def test_each_problem_names_the_place_of_its_value(tmp_path):
     settings.add_assignments("--config", ["runtime={keep: many}", "sacle=mini"])
     settings.add("--scale", {"scale": 3})
     with pytest.raises(UserError) as error:
-        Project(TOY, settings)
+        open_papers(TOY, settings)
     said = "\n".join(error.value.lines)
     assert f"{tmp_path}/config.yaml:3: runtime.threads: expects a number, got the text 'none'" in said
     assert "--config: runtime.keep: expects a number, got the text 'many'" in said
@@ -121,7 +121,7 @@ def test_a_profile_holds_settings_beside_what_is_not_ours(tmp_path):
 def test_every_path_of_the_settings_fills_in_the_home_folder_and_variables(monkeypatch):
     monkeypatch.setenv("HOME", "/users/me")
     monkeypatch.setenv("SCRATCH", "/scratch")
-    config = Project(
+    config = open_papers(
         TOY,
         {
             "papers": ["toy"],
@@ -140,7 +140,7 @@ def test_every_path_of_the_settings_fills_in_the_home_folder_and_variables(monke
 
 def test_a_path_that_cannot_be_filled_in_is_refused_with_place_and_key():
     with pytest.raises(UserError) as error:
-        Project(
+        open_papers(
             TOY, {"papers": ["toy"], "checkpoints": "$UNSET_HERE/x", "hf_models": {"m": "~nobody-here/x"}}
         )
     assert error.value.lines[:2] == [

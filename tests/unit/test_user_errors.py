@@ -10,11 +10,13 @@ import pytest
 
 from respath.cli import amount, main
 from respath.comparison.diff import compare
-from respath.config.project import Project, find_root
 from respath.documents import check
 from respath.errors import UserError, explain_os_error
 from respath.files import read_json, write_json
 from respath.jobs import check_writable
+from respath.papers import needs
+from respath.papers.check import open_papers
+from respath.papers.library import find_root
 from respath.results.reader import Results
 from respath.settings import Settings, UserConfig
 from respath.spec.document import identity
@@ -87,17 +89,19 @@ def test_snakemake_says_a_broken_config_in_our_words_and_takes_an_empty_one(tmp_
     ],
 )
 def test_dials_that_mean_nothing_are_refused(dials, expected):
-    assert expected in problems(Project, TOY, {"papers": ["toy"], **dials})
+    assert expected in problems(open_papers, TOY, {"papers": ["toy"], **dials})
 
 
 def test_a_paper_without_its_file_names_the_file(copied):
     (copied / "papers/toy/paper.yaml").unlink()
-    assert "papers/toy/paper.yaml: no such file" in problems(Project, copied, {"papers": ["toy"]})
+    assert "papers/toy/paper.yaml: no such file" in problems(open_papers, copied, {"papers": ["toy"]})
 
 
 def test_an_empty_file_says_what_it_needs(copied):
     (copied / "papers/toy/paper.yaml").write_text("")
-    assert "papers/toy/paper.yaml: is empty; it needs id, " in problems(Project, copied, {"papers": ["toy"]})
+    assert "papers/toy/paper.yaml: is empty; it needs id, " in problems(
+        open_papers, copied, {"papers": ["toy"]}
+    )
 
 
 @pytest.mark.parametrize("number", [".nan", ".inf"])
@@ -107,7 +111,9 @@ def test_a_number_that_is_none_is_refused(copied, number):
     at = next(i for i, line in enumerate(lines) if "peak_lr:" in line)
     lines[at] = lines[at].split("peak_lr:")[0] + f"peak_lr: {number}"
     path.write_text("\n".join(lines))
-    assert "recipe.peak_lr: input should be a finite number" in problems(Project, copied, {"papers": ["toy"]})
+    assert "recipe.peak_lr: input should be a finite number" in problems(
+        open_papers, copied, {"papers": ["toy"]}
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,7 +171,7 @@ def test_a_file_where_a_folder_is_needed_is_named_with_a_remedy(tmp_path, path):
 @pytest.mark.parametrize("absent", ["status", "weights"])
 def test_a_training_result_without_status_or_weights_is_named(tmp_path, absent):
     project = toy_project()
-    run = next(iter(project.all_runs().values()))
+    run = next(iter(needs.all_runs(project).values()))
     record = {
         "kind": "train",
         "spec": identity(run.spec),
@@ -192,7 +198,7 @@ def test_a_plan_in_a_log_keeps_a_target_and_its_title_in_one_line(capsys, monkey
     monkeypatch.setattr(sys, "argv", ["respath", "plan", "--scale", "paper"])
     assert main() == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("resformer_table3 "))
-    assert Project(find_root(), {}).artifact("resformer_table3").definition.title in line
+    assert open_papers(find_root(), {}).artifact("resformer_table3").definition.title in line
 
 
 def test_a_wrong_command_has_one_guess(capsys, monkeypatch):
@@ -228,5 +234,5 @@ def test_what_is_wrong_at_a_scale_is_one_line_at_the_scale(copied, old, new, exp
     path = copied / "papers/toy/scales/smoke.yaml"
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new, 1))
-    said = problems(Project, copied, {"papers": ["toy"]})
+    said = problems(open_papers, copied, {"papers": ["toy"]})
     assert "\n" not in said and said.startswith("papers/toy/scales/smoke.yaml") and said.endswith(expected)

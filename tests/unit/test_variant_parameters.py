@@ -36,7 +36,7 @@ def fitting_size(paper: str, variant: str) -> str:
 
     for size in PROJECT.folder(paper).paper.sizes:
         try:
-            PROJECT.model_of(paper, size, variant, "smoke")
+            PROJECT.at("smoke").paper(paper).model(size, variant)
         except UserError:
             continue
         return size
@@ -186,7 +186,7 @@ def test_every_parameter_starts_and_is_grouped_as_the_paper_says(paper, variant)
             raise AssertionError(f"{name} does not start as expected") from error
     if paper == "bov":
         return  # its groups are Muon's, of which test_muon has the table
-    recipe = PROJECT.resolve(paper, RunRequest(size=size, variant=variant), 1, "paper").spec.recipe
+    recipe = PROJECT.at("paper").paper(paper).run(RunRequest(size=size, variant=variant), 1).spec.recipe
     grouped = {}
     for group in make_optimizer(dict(model.named_parameters()), roles, recipe).param_groups:
         for name in group["names"]:

@@ -35,8 +35,8 @@ rule bench:
         runtime=60,
     params:
         model=lambda w: model_text(w.paper, w.size, w.variant),
-        baseline=lambda w: model_text(w.paper, w.size, PROJECT.accounting_defaults(w.paper).baseline),
-        context=lambda w: PROJECT.recipe_of(w.paper, {}).context,
+        baseline=lambda w: model_text(w.paper, w.size, PROJECT.folder(w.paper).paper.accounting.baseline),
+        context=lambda w: PROJECT.paper(w.paper).recipe({}).context,
         turns=3 if PROJECT.scale.fits else 1,
     shell:
         "python -m respath.measure.system --model {params.model:q} --baseline {params.baseline:q}"

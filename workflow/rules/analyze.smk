@@ -24,7 +24,7 @@ rule analyze:
         checkpoints=CHECKPOINTS,
         accept_code=ACCEPT_CODE,
     params:
-        sequences=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).analysis_sequences,
+        sequences=lambda w: PROJECT.paper(RUNS[w.run].paper).evaluation.analysis_sequences,
         modules=lambda w: modules_of(w.run),
     shell:
         "python -m respath.analysis --train {input.train:q} --tokens {resources.tokens:q}"
@@ -51,7 +51,7 @@ rule analyze_untrained:
         tokens=lambda w: untrained_manifest(w.untrained),
     params:
         spec=lambda w: UNTRAINED[w.untrained][0].text,
-        sequences=lambda w: PROJECT.evaluation_of(UNTRAINED[w.untrained][0].paper).analysis_sequences,
+        sequences=lambda w: PROJECT.paper(UNTRAINED[w.untrained][0].paper).evaluation.analysis_sequences,
         modules=lambda w: ",".join(sorted(UNTRAINED[w.untrained][1])),
     shell:
         "python -m respath.analysis --untrained --spec {params.spec:q} --run {wildcards.untrained:q}"
@@ -78,9 +78,9 @@ rule analyze_checkpoint:
         runtime=240,
         tokens=lambda w: checkpoint_manifest(w.model),
     params:
-        folder=lambda w: PROJECT.config.hf_models[w.model],
-        context=lambda w: PROJECT.recipe_of(ELSEWHERE[w.model][0].paper, {}).context,
-        sequences=lambda w: PROJECT.evaluation_of(ELSEWHERE[w.model][0].paper).analysis_sequences,
+        folder=lambda w: PROJECT.settings.hf_models[w.model],
+        context=lambda w: PROJECT.paper(ELSEWHERE[w.model][0].paper).recipe({}).context,
+        sequences=lambda w: PROJECT.paper(ELSEWHERE[w.model][0].paper).evaluation.analysis_sequences,
         modules=lambda w: ",".join(sorted(ELSEWHERE[w.model][1])),
     shell:
         "python -m respath.analysis --hf {params.folder:q} --tokens {resources.tokens:q} --context {params.context}"

@@ -15,13 +15,13 @@ sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 from respath import jobs
 from respath.quantities.analyses import CATALOGUE
 from respath.spec.document import identity
-from respath.config.project import Project
 from respath.spec.data import sample_id, tokenizer_id, tokens_id
 from respath.data.catalogue import source_ids
 from respath.errors import UserError, did_you_mean
 from respath.files import canonical_json
 from respath.letters import plain
 from respath.papers import needs
+from respath.papers.check import open_papers
 from respath.settings import Settings
 from snakemake import benchmark as snakemake_benchmark
 from snakemake.cli import parse_args as snakemake_arguments
@@ -85,7 +85,7 @@ def refuse_unknown_targets():
     targets = [name for name in known if name not in many]
     files = {str(file) for name in targets for file in known[name].input}
     asked = [name for name in command_line()[1].targets or () if not Path(name).exists()]
-    or_leave(jobs.check_targets, asked, targets, many, files, SCALE, PROJECT.scales)
+    or_leave(jobs.check_targets, asked, targets, many, files, SCALE, PROJECT.library.scales)
 
 
 def profile_with_settings():
@@ -102,16 +102,16 @@ or_leave(jobs.check_writable, Path.cwd())
 # Jobs find our sources, and the Python that runs Snakemake; an environment activated for a job still comes first.
 jobs.export_environment(Path(workflow.basedir))
 
-PROJECT = or_leave(Project, Path(workflow.basedir), or_leave(read_settings))
-jobs.export_gpu_lease(PROJECT.config.runtime.gpu_lease)
-SCALE = PROJECT.config.scale
-PAPERS = list(PROJECT.folders)
-RUNS = Planned(PROJECT.all_runs())
+PROJECT = or_leave(open_papers, Path(workflow.basedir), or_leave(read_settings))
+jobs.export_gpu_lease(PROJECT.settings.runtime.gpu_lease)
+SCALE = PROJECT.settings.scale
+PAPERS = list(PROJECT.chosen)
+RUNS = Planned(needs.all_runs(PROJECT))
 #: Few cores train the runs in this order.
 PRIORITY = {run: len(RUNS) - rank for rank, run in enumerate(RUNS)}
-DATA = PROJECT.data_sets()
+DATA = needs.data_sets(PROJECT)
 #: Ids and specs of what each token store is made of, computed once and not once a shard.
-STORE_OF = {paper: tokens_id(PROJECT.data_of(paper)) for paper in PAPERS}
+STORE_OF = {paper: tokens_id(PROJECT.paper(paper).data) for paper in PAPERS}
 SAMPLE_OF = {tokens: sample_id(data.sample) for tokens, data in DATA.items()}
 TOKENIZER_OF = {tokens: tokenizer_id(data) for tokens, data in DATA.items()}
 SAMPLES = {SAMPLE_OF[tokens]: data.sample for tokens, data in DATA.items()}
@@ -120,25 +120,27 @@ DATA_SPECS = {tokens: canonical_json(identity(data)) for tokens, data in DATA.it
 CORPORA = {data.sample.corpus.name: data.sample.corpus for data in DATA.values()}
 SOURCES = {name: source_ids(c.profile) if c.kind == "embedded" else ["files"] for name, c in CORPORA.items()}
 DOMAINS = sorted({domain for sample in SAMPLES.values() for domain in sample.domains})
-CHECKPOINTS = PROJECT.config.checkpoints
-RUNTIME = canonical_json(PROJECT.config.runtime.model_dump())
-CONFIG = canonical_json(PROJECT.config.model_dump(mode="json"))
-ACCEPT_CODE = "--accept-code" if PROJECT.config.runtime.accept_code else "--no-accept-code"
-THREADS = PROJECT.config.runtime.threads or 1
-PROCESSES = PROJECT.config.runtime.processes
+CHECKPOINTS = PROJECT.settings.checkpoints
+RUNTIME = canonical_json(PROJECT.settings.runtime.model_dump())
+CONFIG = canonical_json(PROJECT.settings.model_dump(mode="json"))
+ACCEPT_CODE = "--accept-code" if PROJECT.settings.runtime.accept_code else "--no-accept-code"
+THREADS = PROJECT.settings.runtime.threads or 1
+PROCESSES = PROJECT.settings.runtime.processes
 #: Runs that are looked at as they are before training, with the analyses that are wanted of them.
 UNTRAINED = {
     run_id: wanted
     for artifact in PROJECT.artifacts()
-    for run_id, wanted in PROJECT.untrained_of(artifact).items()
+    for run_id, wanted in needs.of_artifact(PROJECT, artifact).untrained.items()
 }
 #: Checkpoints from elsewhere that figures look at: name -> the first artifact that wants one, and the analyses wanted of it.
 ELSEWHERE = {}
 for artifact in PROJECT.artifacts():
-    for name, modules in PROJECT.checkpoints_of(artifact).items():
+    for name, modules in needs.of_artifact(PROJECT, artifact).checkpoints.items():
         ELSEWHERE.setdefault(name, (artifact, set()))[1].update(modules)
 or_leave(
-    jobs.check_named_checkpoints, {name: PROJECT.config.hf_models[name] for name in ELSEWHERE}, PROJECT.place
+    jobs.check_named_checkpoints,
+    {name: PROJECT.settings.hf_models[name] for name in ELSEWHERE},
+    PROJECT.place,
 )
 #: Code that decides how tables, figures and pages look.
 REPORT_CODE = ("src/respath/reporting", "src/respath/comparison", "reports/templates")
@@ -169,9 +171,9 @@ wildcard_constraints:
     shard=r"\d\d\d",
     part=r"\d\d\d",
     parts=r"\d\d\d",
-    scale=either(PROJECT.scales),
-    size=either({size for folder in PROJECT.folders.values() for size in folder.paper.sizes}),
-    variant=either({variant for folder in PROJECT.folders.values() for variant in folder.variants}),
+    scale=either(PROJECT.library.scales),
+    size=either({size for folder in PROJECT.folders() for size in folder.paper.sizes}),
+    variant=either({variant for folder in PROJECT.folders() for variant in folder.variants}),
     paper=either(PAPERS),
     table=either({artifact.id for artifact in PROJECT.artifacts() if artifact.is_table}),
     figure=either({artifact.id for artifact in PROJECT.artifacts() if not artifact.is_table}),
@@ -203,7 +205,7 @@ def manifest_of(run):
 
 def model_text(paper, size, variant):
     """A model at this scale, as canonical JSON."""
-    return canonical_json(identity(PROJECT.model_of(paper, size, variant)))
+    return canonical_json(identity(PROJECT.paper(paper).model(size, variant)))
 
 
 def until_made(outputs, inputs):
@@ -228,7 +230,7 @@ def items_of(run):
 
 def common_length(run):
     """Option for a second length at which a run is scored, for runs of longer training sequences."""
-    context = PROJECT.common_context_of(RUNS[run])
+    context = PROJECT.paper(RUNS[run].paper).common_context(RUNS[run])
     return "" if context is None else f"--common-context {context}"
 
 
@@ -261,7 +263,9 @@ def modules_by_run():
     wanted = {}
     for paper in PAPERS:
         shown = [
-            quantity for artifact in PROJECT.artifacts(paper) for quantity in PROJECT.quantities(artifact)
+            quantity
+            for artifact in PROJECT.artifacts(paper)
+            for quantity in needs.quantities(PROJECT, artifact)
         ]
         found = needs.needs_of(PROJECT, paper, [*shown, *needs.quantities_of_claims(PROJECT, paper)])
         wanted |= {run: modules for run, modules in found.analyses.items() if run in RUNS}
@@ -275,7 +279,7 @@ def modules_of(run):
 
 def results_for_claims(paper):
     """Result files that the claims of a paper read, of runs that are trained anyway; none with `missing: allow`."""
-    if PROJECT.config.missing == "allow":
+    if PROJECT.settings.missing == "allow":
         return []
     found = needs.needs_of(PROJECT, paper, needs.quantities_of_claims(PROJECT, paper))
     return [f"results/{path}" for path in found.paths(among=RUNS)]
@@ -299,16 +303,16 @@ def analysis_files(name, kind="analysis"):
 
 def results_of(artifact):
     """Result files that an artifact reads; with `missing: allow` only what needs no training."""
-    trained = PROJECT.config.missing != "allow"
-    return [f"results/{path}" for path in PROJECT.needs_of(artifact).paths(trained=trained)]
+    trained = PROJECT.settings.missing != "allow"
+    return [f"results/{path}" for path in needs.of_artifact(PROJECT, artifact).paths(trained=trained)]
 
 
 def overlaps_of(paper):
     """What a page says on evaluation items in the sample, where its tables read task accuracies."""
-    read = any("lm" in PROJECT.kinds_of(artifact) for artifact in PROJECT.artifacts(paper))
-    if PROJECT.config.missing == "allow" or not read:
+    read = any("lm" in needs.of_artifact(PROJECT, artifact).kinds for artifact in PROJECT.artifacts(paper))
+    if PROJECT.settings.missing == "allow" or not read:
         return []
-    return [f"results/overlap/{sample_id(PROJECT.data_of(paper).sample)}/{paper}.json"]
+    return [f"results/overlap/{sample_id(PROJECT.paper(paper).data.sample)}/{paper}.json"]
 
 
 def artifact_of(w):

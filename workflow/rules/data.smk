@@ -31,7 +31,7 @@ rule index_corpus:
         runtime=1440,
     params:
         corpus=lambda w: canonical_json(identity(CORPORA[w.corpus])),
-        location=lambda w: PROJECT.config.locations.get(w.corpus, ""),
+        location=lambda w: PROJECT.settings.locations.get(w.corpus, ""),
         instead=lambda w: list(CORPORA[w.corpus].instead),
     shell:
         "python -m respath.data.documents --corpus {params.corpus:q} --location={params.location:q}"
@@ -53,7 +53,7 @@ rule scan:
     resources:
         mem_mb=2000,
         runtime=480,
-        gpt2=lambda w: PROJECT.config.tokenizers.get("gpt2", "auto"),
+        gpt2=lambda w: PROJECT.settings.tokenizers.get("gpt2", "auto"),
     params:
         spec=lambda w: canonical_json(identity(SAMPLES[w.sample])),
         part=lambda w: int(w.part),
@@ -79,7 +79,7 @@ rule sample:
     resources:
         mem_mb=4000,
         runtime=480,
-        gpt2=lambda w: PROJECT.config.tokenizers.get("gpt2", "auto"),
+        gpt2=lambda w: PROJECT.settings.tokenizers.get("gpt2", "auto"),
     params:
         spec=lambda w: canonical_json(identity(SAMPLES[w.sample])),
         parts=lambda w: len(scans_of(w.sample)) or 1,
@@ -103,7 +103,7 @@ rule tokenizer:
     resources:
         mem_mb=4000,
         runtime=60,
-        origin=lambda w: PROJECT.config.tokenizers.get(w.tokenizer, "auto"),
+        origin=lambda w: PROJECT.settings.tokenizers.get(w.tokenizer, "auto"),
     params:
         spec=lambda w: canonical_json(identity(TOKENIZERS[w.tokenizer].tokenizer)),
     shell:

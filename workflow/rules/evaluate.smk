@@ -14,9 +14,9 @@ rule eval_items:
         mem_mb=4000,
         runtime=60,
     params:
-        source=PROJECT.config.items,
-        location=PROJECT.config.items_location or "",
-        tasks=lambda w: list(PROJECT.evaluation_of(w.paper).tasks),
+        source=PROJECT.settings.items,
+        location=PROJECT.settings.items_location or "",
+        tasks=lambda w: list(PROJECT.paper(w.paper).evaluation.tasks),
     shell:
         "python -m respath.evaluation.items --suite {wildcards.paper:q} --tasks {params.tasks:q}"
         " --source {params.source:q} --location={params.location:q} --out {output:q} > {log:q} 2>&1"
@@ -44,7 +44,7 @@ rule evaluate_loss:
         checkpoints=CHECKPOINTS,
         accept_code=ACCEPT_CODE,
     params:
-        sequences=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).loss_sequences,
+        sequences=lambda w: PROJECT.paper(RUNS[w.run].paper).evaluation.loss_sequences,
         common=lambda w: common_length(w.run),
     shell:
         "python -m respath.evaluation.loss --train {input.train:q} --tokens {resources.tokens:q}"
@@ -71,7 +71,7 @@ rule ngrams:
         tokens=lambda w: manifest_of(w.run),
     params:
         spec=lambda w: RUNS[w.run].text,
-        sequences=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).loss_sequences,
+        sequences=lambda w: PROJECT.paper(RUNS[w.run].paper).evaluation.loss_sequences,
     shell:
         "python -m respath.evaluation.ngrams --spec {params.spec:q} --tokens {resources.tokens:q}"
         " --sequences {params.sequences} --out {output:q} > {log:q} 2>&1"
@@ -101,7 +101,7 @@ rule evaluate_lm:
         accept_code=ACCEPT_CODE,
     params:
         # Another name than "limit", whose results are of the first items of each file.
-        sample=lambda w: PROJECT.evaluation_of(RUNS[w.run].paper).limit or "none",
+        sample=lambda w: PROJECT.paper(RUNS[w.run].paper).evaluation.limit or "none",
     shell:
         "python -m respath.evaluation.lm --train {input.train:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --tokenizer {resources.tokenizer:q}"

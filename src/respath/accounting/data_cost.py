@@ -12,10 +12,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from respath.config.project import BYTES_PER_TOKEN, Project
 from respath.data.catalogue import source_ids
 from respath.errors import UserError
 from respath.files import read_json, user_path
+from respath.papers.resolve import BYTES_PER_TOKEN, Resolver
 from respath.spec.data import Data, tokens_id
 
 #: UTF-8 bytes per token of web text in English (GPT-NeoX, GPT-2), until a finished shard says otherwise.
@@ -63,7 +63,7 @@ class DataCost:
     rests_on: str
 
 
-def _finished_shards(project: Project, store: str) -> list[dict[str, Any]]:
+def _finished_shards(project: Resolver, store: str) -> list[dict[str, Any]]:
     """Counts, seconds and peak memory of the store's shards that Snakemake timed."""
     found = []
     for path in sorted((project.root / "benchmarks" / "tokenize" / store).glob("train-*.jsonl")):
@@ -94,7 +94,7 @@ def _benchmark(root: Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}
 
 
-def rates(project: Project, data: Data) -> Rates:
+def rates(project: Resolver, data: Data) -> Rates:
     """Measured rates for a store."""
     store = tokens_id(data)
     shards = _finished_shards(project, store)
@@ -129,7 +129,7 @@ def _rate(value: float | None) -> str:
     return "?" if value is None else f"{value:.1f} MB/s"
 
 
-def _fetched(project: Project, data: Data) -> bool:
+def _fetched(project: Resolver, data: Data) -> bool:
     """Whether every source of the corpus is listed already."""
     corpus = data.sample.corpus
     names = source_ids(corpus.profile) if corpus.kind == "embedded" else ["files"]
@@ -137,7 +137,7 @@ def _fetched(project: Project, data: Data) -> bool:
     return all((folder / name / "source.json").exists() for name in names)
 
 
-def _still_to_fetch(project: Project, data: Data) -> int:
+def _still_to_fetch(project: Resolver, data: Data) -> int:
     """Bytes of the corpus that are neither listed nor lying where its downloads go, and of the tokenizer."""
     corpus = data.sample.corpus
     tokenizer = 0
@@ -149,7 +149,7 @@ def _still_to_fetch(project: Project, data: Data) -> int:
         from respath.data.documents import has_copy
         from respath.data.hub import DOWNLOADS
 
-        location = project.config.locations.get(corpus.name)
+        location = project.settings.locations.get(corpus.name)
         location = location and user_path(location, f"config.yaml: locations: {corpus.name}")
         if location and has_copy(corpus, project.root / location):
             return tokenizer
@@ -161,7 +161,7 @@ def _still_to_fetch(project: Project, data: Data) -> int:
     return corpus.download_bytes + tokenizer
 
 
-def _cost(project: Project, data: Data, tokens: int, corpus_bytes: int, download: int) -> DataCost:
+def _cost(project: Resolver, data: Data, tokens: int, corpus_bytes: int, download: int) -> DataCost:
     known = rates(project, data)
     width = 2 if data.tokenizer.vocab_size <= 65_535 else 4
     text = round(tokens * known.token_bytes)
@@ -195,7 +195,7 @@ def _cost(project: Project, data: Data, tokens: int, corpus_bytes: int, download
     )
 
 
-def data_cost(project: Project, data: Data) -> DataCost:
+def data_cost(project: Resolver, data: Data) -> DataCost:
     """What a store costs at its own quotas; hours and download of what is not done yet."""
     tokens = sum(data.train_tokens.values()) + data.validation_tokens * len(data.train_tokens)
     corpus_bytes = data.sample.corpus.download_bytes or 0
@@ -205,7 +205,7 @@ def data_cost(project: Project, data: Data) -> DataCost:
     return cost
 
 
-def extrapolated(project: Project, data: Data, tokens: int) -> DataCost:
+def extrapolated(project: Resolver, data: Data, tokens: int) -> DataCost:
     """What ``tokens`` of the same kind would cost, from nothing: a corpus just large enough is fetched and read."""
     corpus_bytes = round(tokens * rates(project, data).token_bytes / UNPACKED[data.sample.corpus.kind])
     return _cost(project, data, tokens, corpus_bytes, corpus_bytes)

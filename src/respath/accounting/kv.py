@@ -39,22 +39,22 @@ def measured_entries(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def entries_of_paper(paper: str) -> list[dict[str, Any]]:
     """The models, at the paper's own shapes, whose measured cache a table, figure or claim of the paper reads."""
-    from respath.config.project import Project
     from respath.papers import needs
+    from respath.papers.resolve import papers_at
 
-    project = Project.find()
-    defaults = project.accounting_defaults(paper)
-    shown = [one for artifact in project.artifacts(paper) for one in project.quantities(artifact)]
-    read = needs.reads(project, paper, [*shown, *needs.quantities_of_claims(project, paper)])
+    resolver = papers_at("paper")
+    at, folder = resolver.paper(paper), resolver.folder(paper)
+    shown = [one for artifact in folder.artifacts() for one in needs.quantities(resolver, artifact)]
+    read = needs.reads(resolver, paper, [*shown, *needs.quantities_of_claims(resolver, paper)])
     wanted = {
         f"{q.subject.size}/{q.subject.variant}": q.subject for kind, _, q in read if kind.name == "cache"
     }
     return [
         {
             "id": name,
-            "spec": identity(project.model_of(paper, request.size, request.variant, "paper")),
-            "baseline_spec": identity(project.model_of(paper, request.size, defaults.baseline, "paper")),
-            "context": defaults.context,
+            "spec": identity(at.model(request.size, request.variant)),
+            "baseline_spec": identity(at.model(request.size, folder.paper.accounting.baseline)),
+            "context": folder.paper.accounting.context,
         }
         for name, request in wanted.items()
     ]

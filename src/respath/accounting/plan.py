@@ -7,10 +7,12 @@ import re
 from typing import Any
 
 from respath.accounting.data_cost import DataCost, data_cost, extrapolated
-from respath.config.project import Artifact, Project, Run
 from respath.errors import UserError, did_you_mean
 from respath.files import canonical_json, read_json
 from respath.letters import plain
+from respath.papers import needs
+from respath.papers.library import Artifact
+from respath.papers.resolve import Resolver, Run
 from respath.spec.data import Data, tokens_id
 from respath.spec.document import identity
 
@@ -63,22 +65,22 @@ class Assumptions:
 
 
 def assumptions(
-    project: Project, scale: str, device: str | None = None, mfu: float | None = None
+    project: Resolver, scale: str, device: str | None = None, mfu: float | None = None
 ) -> Assumptions:
     """The machine that a scale is meant for, unless told otherwise. Raises UserError for an unknown device."""
     chosen = device or ("a100" if scale == "paper" else "cpu")
     if chosen not in PEAK_FLOPS:
         raise UserError(f"--gpu: {chosen!r} is not known{did_you_mean(chosen, PEAK_FLOPS)}")
-    gpus = max((folder.paper.hardware.gpus for folder in project.folders.values()), default=1)
+    gpus = max((folder.paper.hardware.gpus for folder in project.chosen.values()), default=1)
     if mfu is not None and not 0 < mfu <= 1:
         raise UserError(f"--mfu: {mfu} is not a share between 0 and 1")
     return Assumptions(device=chosen, devices=1 if chosen == "cpu" else gpus, mfu=mfu or 0.4)
 
 
-def _run_cost(project: Project, run: Run, machine: Assumptions, counted: dict[str, Any]) -> dict[str, Any]:
+def _run_cost(project: Resolver, run: Run, machine: Assumptions, counted: dict[str, Any]) -> dict[str, Any]:
     from respath.accounting import account
 
-    context, attention = run.spec.recipe.context, project.accounting_defaults(run.paper).attention
+    context, attention = run.spec.recipe.context, project.folder(run.paper).paper.accounting.attention
     # Seeds and learning rates share a model, and so its account.
     key = canonical_json([identity(run.spec.model), context, attention])
     if key not in counted:
@@ -92,7 +94,7 @@ def _run_cost(project: Project, run: Run, machine: Assumptions, counted: dict[st
     if done and machine.device == "cpu":
         seconds = read_json(path).get("cost", {}).get("seconds", seconds)
     parameters = entry.parameters.total
-    keep = project.config.runtime.keep
+    keep = project.settings.runtime.keep
     return {
         "run": run.id,
         "done": done,
@@ -103,14 +105,17 @@ def _run_cost(project: Project, run: Run, machine: Assumptions, counted: dict[st
     }
 
 
-def _items_bytes(project: Project, artifact: Artifact) -> int:
+def _items_bytes(project: Resolver, artifact: Artifact) -> int:
     """Bytes of evaluation items still to fetch for an artifact that reads task accuracies."""
     here = project.root / "results" / "eval_items" / artifact.paper / "items.json"
-    wanted = "lm" in project.kinds_of(artifact) and project.config.items in ("auto", "wheel")
-    return 0 if here.exists() or not wanted or project.config.items_location else ITEMS_BYTES
+    wanted = "lm" in needs.of_artifact(project, artifact).kinds and project.settings.items in (
+        "auto",
+        "wheel",
+    )
+    return 0 if here.exists() or not wanted or project.settings.items_location else ITEMS_BYTES
 
 
-def plan(project: Project, targets: list[Artifact], machine: Assumptions) -> dict[str, Any]:
+def plan(project: Resolver, targets: list[Artifact], machine: Assumptions) -> dict[str, Any]:
     """Cost per target and in total. Runs, token stores and downloads that several targets share count once in the total.
 
     FLOPs are the accounting's (three times the forward, the paper's attention convention). Hours are device hours of
@@ -125,7 +130,7 @@ def plan(project: Project, targets: list[Artifact], machine: Assumptions) -> dic
     rows = []
     for artifact in targets:
         ids = []
-        for run in project.trained_runs(artifact):
+        for run in needs.of_artifact(project, artifact).trained.values():
             if run.id not in costs:
                 costs[run.id] = _run_cost(project, run, machine, counted)
             ids.append(run.id)
@@ -133,8 +138,8 @@ def plan(project: Project, targets: list[Artifact], machine: Assumptions) -> dic
         row["download"] = _items_bytes(project, artifact)
         if row["download"]:
             items[artifact.paper] = row["download"]
-        if ids or "sample" in project.kinds_of(artifact):
-            data = project.data_of(artifact.paper)
+        if ids or "sample" in needs.of_artifact(project, artifact).kinds:
+            data = project.paper(artifact.paper).data
             store = tokens_id(data)
             if store not in stores:
                 stores[store], datas[store] = data_cost(project, data), data
@@ -148,7 +153,7 @@ def plan(project: Project, targets: list[Artifact], machine: Assumptions) -> dic
     total["disk"] += sum(cost.disk - cost.corpus_bytes for cost in stores.values())
     total["disk"] += sum(cost.corpus_bytes for cost in corpora.values())
     return {
-        "scale": project.config.scale,
+        "scale": project.settings.scale,
         "seeds": list(project.seeds),
         "assumptions": {**dataclasses.asdict(machine), "peak_flops_per_device": PEAK_FLOPS[machine.device]},
         "targets": rows,

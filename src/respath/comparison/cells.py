@@ -6,10 +6,12 @@ import dataclasses
 import math
 from typing import Any, Literal
 
-from respath.config.project import Artifact, Project
 from respath.config.request import RunRequest
 from respath.errors import UserError, did_you_mean
+from respath.papers import needs
+from respath.papers.library import Artifact
 from respath.papers.reported import Reported, load_reported
+from respath.papers.resolve import Resolver
 from respath.papers.tables import Column, Row, Table
 from respath.quantities import metrics
 from respath.quantities.kinds import factor
@@ -165,7 +167,7 @@ def judge_measured(
     )
 
 
-def load_printed(project: Project, artifact: Artifact) -> Reported | None:
+def load_printed(project: Resolver, artifact: Artifact) -> Reported | None:
     """The printed numbers of a table or figure; None when the paper prints none."""
     name = artifact.definition.reported
     if name is None:
@@ -174,7 +176,7 @@ def load_printed(project: Project, artifact: Artifact) -> Reported | None:
     return load_reported(path)
 
 
-def build_grid(project: Project, results: Results, artifact: Artifact) -> Grid:
+def build_grid(project: Resolver, results: Results, artifact: Artifact) -> Grid:
     """All cells of a table, from whatever results exist.
 
     Raises UserError when a column names a reported column that is not there, or a metric that does not exist.
@@ -209,7 +211,7 @@ def _check_columns(artifact: Artifact, printed: Reported | None) -> None:
 
 
 def _cell(
-    project: Project,
+    project: Resolver,
     results: Results,
     artifact: Artifact,
     row: Row,
@@ -235,7 +237,7 @@ def _cell(
         signed=column.show in ("difference", "interval"),
         show=column.show,
     )
-    excluded = project.excluded(row)
+    excluded = needs.excluded(project, row)
     if excluded is not None and not exact:
         return dataclasses.replace(cell, status=NOT_RUN, reason=excluded)
 
@@ -296,7 +298,7 @@ def _printed(reported: Reported | None, row: str, column: str) -> tuple[Value, i
     )
 
 
-def _add_gains(project: Project, artifact: Artifact, cells: dict[tuple[str, str], Cell]) -> None:
+def _add_gains(project: Resolver, artifact: Artifact, cells: dict[tuple[str, str], Cell]) -> None:
     """Difference of every measured cell from the baseline's cell of the same size, length and recipe."""
     table: Table = artifact.definition
     if table.kind != "runs":
@@ -318,10 +320,10 @@ def _add_gains(project: Project, artifact: Artifact, cells: dict[tuple[str, str]
             )
 
 
-def baseline_rows(project: Project, artifact: Artifact, column: Column) -> dict[str, str]:
+def baseline_rows(project: Resolver, artifact: Artifact, column: Column) -> dict[str, str]:
     """For every row the row of the paper's baseline variant that differs from it in nothing but the variant."""
     table: Table = artifact.definition
-    baseline = project.accounting_defaults(artifact.paper).baseline
+    baseline = project.folder(artifact.paper).paper.accounting.baseline
 
     def key(request: RunRequest) -> tuple:
         return request.size, request.context, str(sorted(request.recipe.items()))
@@ -334,7 +336,7 @@ def baseline_rows(project: Project, artifact: Artifact, column: Column) -> dict[
     return {row: bases[key(request)] for row, request in requests.items() if key(request) in bases}
 
 
-def rank_agreement(project: Project, grid: Grid) -> dict[str, dict[str, Any]]:
+def rank_agreement(project: Resolver, grid: Grid) -> dict[str, dict[str, Any]]:
     """Per column with a better direction: is the best row still best, does every step from the baseline keep its sign?
 
     Kendall's tau-b over the rows with both numbers, where there are at least three. For small scales this says more than

@@ -14,9 +14,11 @@ from collections.abc import Iterable
 from respath.comparison.diff import compare, counts_text
 from respath.comparison.options import add_options, open_project
 from respath.comparison.summary import brief_of, code_lines
-from respath.config.project import Artifact, Project, Run
 from respath.errors import CHECK_FAILED, OK, guard
 from respath.files import sha256_file
+from respath.papers import needs
+from respath.papers.library import Artifact
+from respath.papers.resolve import Resolver, Run
 from respath.results.reader import Results
 from respath.spec.data import tokens_id
 
@@ -24,7 +26,7 @@ from respath.spec.data import tokens_id
 _SHOWN = 2
 
 
-def asked_for(project: Project, files: Iterable[str]) -> tuple[list[Artifact], list[str], list[str]]:
+def asked_for(project: Resolver, files: Iterable[str]) -> tuple[list[Artifact], list[str], list[str]]:
     """Tables and figures that the files belong to, pages, and other files."""
     by_stem = {f"{folder_of(project, a)}/{a.id}": a for a in project.artifacts()}
     artifacts: dict[str, Artifact] = {}
@@ -37,17 +39,17 @@ def asked_for(project: Project, files: Iterable[str]) -> tuple[list[Artifact], l
     return list(artifacts.values()), pages, others
 
 
-def folder_of(project: Project, artifact: Artifact) -> str:
+def folder_of(project: Resolver, artifact: Artifact) -> str:
     """Where the files of an artifact are rendered."""
     return f"reports/out/{project.scale.id}/{artifact.paper}"
 
 
-def on_other_tokens(project: Project, results: Results, runs: Iterable[Run]) -> dict[str, list[str]]:
+def on_other_tokens(project: Resolver, results: Results, runs: Iterable[Run]) -> dict[str, list[str]]:
     """Manifest -> runs that were trained on another one in its place."""
     found: dict[str, list[str]] = {}
     now: dict[str, str] = {}
     for run in runs:
-        manifest = f"results/tokens/{tokens_id(project.data_of(run.paper))}/manifest.json"
+        manifest = f"results/tokens/{tokens_id(project.paper(run.paper).data)}/manifest.json"
         record = results.train(run.id)
         if manifest not in now:
             path = project.root / manifest
@@ -59,7 +61,7 @@ def on_other_tokens(project: Project, results: Results, runs: Iterable[Run]) -> 
 
 
 def closing(
-    project: Project, results: Results, files: Iterable[str], terminal: bool
+    project: Resolver, results: Results, files: Iterable[str], terminal: bool
 ) -> tuple[list[str], list[str]]:
     """Lines on what was asked for; and on what of it is not fresh. ``terminal``: a table or two are shown themselves."""
     artifacts, pages, others = asked_for(project, files)
@@ -85,17 +87,19 @@ def closing(
     for name, paper in document["papers"].items():
         lines += [f"{name}: warning: {line}" for line in code_lines(paper, scale)]
     lines += [f"open {page}" for page in pages]
-    runs = {run.id: run for artifact in artifacts for run in project.trained_runs(artifact)}
+    runs = {
+        run.id: run for artifact in artifacts for run in needs.of_artifact(project, artifact).trained.values()
+    }
     problems = [
         f"{len(ids)} of {len(runs)} runs were trained on other tokens than {manifest} lists now (first: {ids[0]}); put those tokens "
-        "back, or delete " + " and ".join(f"{folder}/{run}" for run in ids[:3] for folder in ("results/runs", project.config.checkpoints))
+        "back, or delete " + " and ".join(f"{folder}/{run}" for run in ids[:3] for folder in ("results/runs", project.settings.checkpoints))
         + (", and so on," if ids[3:] else "") + " and run the same command to train on these"
         for manifest, ids in on_other_tokens(project, results, runs.values()).items()
     ]  # fmt: skip
     return lines, problems
 
 
-def _table_text(project: Project, artifact: Artifact) -> str:
+def _table_text(project: Resolver, artifact: Artifact) -> str:
     """The rendered Markdown without what a terminal does not show; empty where it is not there."""
     path = project.root / folder_of(project, artifact) / f"{artifact.id}.md"
     if not path.exists():

@@ -6,7 +6,7 @@ import dataclasses
 import statistics
 from collections.abc import Iterable
 
-from respath.config.project import Project, Run
+from respath.papers.resolve import Resolver, Run
 from respath.results.reader import Results
 
 
@@ -19,7 +19,7 @@ class Estimate:
     like: str
 
 
-def estimates(project: Project, results: Results, runs: Iterable[Run]) -> list[Estimate]:
+def estimates(project: Resolver, results: Results, runs: Iterable[Run]) -> list[Estimate]:
     """One estimate per run without a result; none where no run has recorded its cost.
 
     Seconds per token (median) of the finished runs of the same size and length, times the run's tokens; where there are
@@ -50,10 +50,10 @@ def estimates(project: Project, results: Results, runs: Iterable[Run]) -> list[E
     return found
 
 
-def _flops_per_token(project: Project, run: Run) -> int:
+def _flops_per_token(project: Resolver, run: Run) -> int:
     from respath.spec.cost import training_flops_per_token
 
-    attention = project.accounting_defaults(run.paper).attention
+    attention = project.folder(run.paper).paper.accounting.attention
     return training_flops_per_token(run.spec.model, run.spec.recipe.context, attention)
 
 

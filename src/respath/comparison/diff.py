@@ -22,7 +22,9 @@ from respath.comparison.costs import duration, estimates
 from respath.comparison.noise import noise
 from respath.comparison.notes import scale_notes
 from respath.comparison.provenance import provenance_of_artifact
-from respath.config.project import Artifact, Project
+from respath.papers import needs
+from respath.papers.library import Artifact
+from respath.papers.resolve import Resolver
 from respath.quantities.rounding import rounded, signed, significant
 from respath.quantities.verdicts import CONTRADICTED, UNDECIDED, VERDICTS
 from respath.quantities.verdicts import NOT_RUN as CLAIM_NOT_RUN
@@ -32,17 +34,21 @@ from respath.results.reader import Results
 _SHOWN_PER_TABLE = 400
 
 
-def compare(project: Project, results: Results, targets: Iterable[str] | None = None) -> dict[str, Any]:
+def compare(project: Resolver, results: Results, targets: Iterable[str] | None = None) -> dict[str, Any]:
     """Compare every table (or those in ``targets``) and, without targets, every claim. Reads results, makes none."""
     chosen = [project.artifact(target) for target in targets] if targets is not None else project.artifacts()
     papers: dict[str, Any] = {}
-    for paper in project.folders:
+    for paper in project.chosen:
         artifacts = [artifact for artifact in chosen if artifact.paper == paper]
         if targets is not None and not artifacts:
             continue
         folder = project.folder(paper).paper
         claims = [] if targets is not None else judge_claims(project, results, paper)
-        runs = {run.id: run for artifact in artifacts for run in project.trained_runs(artifact)}
+        runs = {
+            run.id: run
+            for artifact in artifacts
+            for run in needs.of_artifact(project, artifact).trained.values()
+        }
         stale = stale_runs(results, runs.values())
         grids = [build_grid(project, results, artifact) for artifact in artifacts if artifact.is_table]
         papers[paper] = {
@@ -82,7 +88,7 @@ def compare(project: Project, results: Results, targets: Iterable[str] | None = 
     return document
 
 
-def _table(project: Project, results: Results, grid: Grid) -> dict[str, Any]:
+def _table(project: Resolver, results: Results, grid: Grid) -> dict[str, Any]:
     artifact = grid.artifact
     return {
         "target": artifact.target,
@@ -94,7 +100,7 @@ def _table(project: Project, results: Results, grid: Grid) -> dict[str, Any]:
     }
 
 
-def _figure(project: Project, results: Results, artifact: Artifact) -> dict[str, Any]:
+def _figure(project: Resolver, results: Results, artifact: Artifact) -> dict[str, Any]:
     return {
         "target": artifact.target,
         "title": artifact.definition.title,
@@ -178,7 +184,7 @@ def _row(*cells: Any) -> str:
     return "| " + " | ".join(_escape(cell) for cell in cells) + " |"
 
 
-def scale_note(project: Project) -> str:
+def scale_note(project: Resolver) -> str:
     """One or two sentences on what this scale may judge."""
     if project.scale.comparable:
         return f"Scale {project.scale.id}: measured cells are set against the printed numbers."

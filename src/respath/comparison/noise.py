@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from respath.comparison.cells import Cell, Grid, baseline_rows
-from respath.config.project import Project
+from respath.papers.resolve import Resolver
 from respath.quantities.statistics import SEEDS, detectable_effect, mean, t_interval
 
 
@@ -43,7 +43,7 @@ class _Family:
     pairs: dict[tuple[str, ...], list[float]] = dataclasses.field(default_factory=dict)
 
 
-def noise(project: Project, grids: Iterable[Grid]) -> dict[str, list[dict[str, Any]]]:
+def noise(project: Resolver, grids: Iterable[Grid]) -> dict[str, list[dict[str, Any]]]:
     """``metrics``: spread per metric, size and length; ``rows``: t intervals of all paired differences of two or more seeds.
 
     Differences are those from the baseline of the same size, length and recipe, and those that a table prints as such.

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import string
 
-from respath.config.project import Project
 from respath.errors import UserError, did_you_mean
+from respath.papers.resolve import Resolver
 from respath.papers.scales import MOST_COEFFICIENT_LR, Measured
 from respath.quantities.rounding import signed, significant
 from respath.results.reader import Results
 from respath.spec.recipe import Recipe, summed_learning_rate
 
 
-def scale_notes(project: Project, results: Results, paper: str) -> list[str]:
+def scale_notes(project: Resolver, results: Results, paper: str) -> list[str]:
     """The notes of the chosen scale on a paper, first where its coefficients learn more slowly than it asks for.
 
     Placeholders: for the default recipe steps, summed_lr, coefficient_summed_lr (with the coefficients' own factor), and the
     same with ``paper_`` before them at the paper's own scale; and the scale's ``measured`` numbers, read from the results.
     Raises UserError for any other.
     """
-    _, changes = project.scale_of(paper)
-    ours, papers = project.recipe_of(paper, {}), project.recipe_of(paper, {}, scale="paper")
+    changes = project.paper(paper).changes
+    ours, papers = project.paper(paper).recipe({}), project.at("paper").paper(paper).recipe({})
     capped = _capped(ours, papers) if changes.recipe.coefficient_lr == "matched" else []
     if not changes.notes:
         return capped
@@ -60,7 +60,7 @@ def _quantities(prefix: str, recipe: Recipe) -> dict[str, str]:
     }
 
 
-def measured_text(project: Project, results: Results, paper: str, one: Measured) -> str:
+def measured_text(project: Resolver, results: Results, paper: str, one: Measured) -> str:
     """``0.477 ± 0.004 (3 seeds)``: mean and standard error over the seeds that have the number; ``(not run)`` for none."""
     sample = results.sample(paper, one.quantity())
     if not sample.measured:

@@ -6,8 +6,10 @@ import argparse
 import json
 from pathlib import Path
 
-from respath.config.project import Artifact, Project, find_root
 from respath.errors import UserError
+from respath.papers.check import open_papers
+from respath.papers.library import Artifact, find_root
+from respath.papers.resolve import Resolver
 from respath.results.reader import Results
 from respath.settings import Settings
 
@@ -25,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
-def open_project(options: argparse.Namespace) -> tuple[Project, Results]:
+def open_project(options: argparse.Namespace) -> tuple[Resolver, Results]:
     """The project and its results as the options say. Raises UserError for a --config that is no JSON object."""
     root = options.project_root.resolve() if options.project_root else find_root()
     settings = Settings()
@@ -42,7 +44,7 @@ def open_project(options: argparse.Namespace) -> tuple[Project, Results]:
         settings.add("--config", chosen)
     if options.scale:
         settings.add("--scale", {"scale": options.scale})
-    project = Project(root, settings)
+    project = open_papers(root, settings)
     return project, Results(project, options.results)
 
 
@@ -55,7 +57,7 @@ def add_artifact_options(parser: argparse.ArgumentParser, target: str) -> None:
     )
 
 
-def open_artifact(options: argparse.Namespace) -> tuple[Project, Results, Artifact, Path]:
+def open_artifact(options: argparse.Namespace) -> tuple[Resolver, Results, Artifact, Path]:
     """Project, results, the artifact that is asked for, and the folder of its files."""
     project, results = open_project(options)
     artifact = project.artifact(options.target)

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from respath.comparison.code import code_warnings
-from respath.config.project import Artifact, Project, Run
+from respath.papers import needs
+from respath.papers.library import Artifact
+from respath.papers.resolve import Resolver, Run
 from respath.quantities.kinds import imported
 from respath.results.reader import Results
 
@@ -52,16 +54,16 @@ def run_commit(record: dict[str, Any]) -> str | None:
     return f"{commit[:12]}{'+' if record['provenance'].get('dirty') else ''}" if commit else None
 
 
-def provenance_of_artifact(project: Project, results: Results, artifact: Artifact) -> Provenance:
+def provenance_of_artifact(project: Resolver, results: Results, artifact: Artifact) -> Provenance:
     """Provenance of a table or figure from its runs (all seeds, finished or not)."""
-    runs = project.trained_runs(artifact)
+    runs = list(needs.of_artifact(project, artifact).trained.values())
     return provenance_of(
-        project, results, artifact.paper, runs, accuracies="lm" in project.kinds_of(artifact)
+        project, results, artifact.paper, runs, accuracies="lm" in needs.of_artifact(project, artifact).kinds
     )
 
 
 def provenance_of(
-    project: Project, results: Results, paper: str, runs: Iterable[Run], accuracies: bool = False
+    project: Resolver, results: Results, paper: str, runs: Iterable[Run], accuracies: bool = False
 ) -> Provenance:
     """Provenance of runs; ``accuracies``: with the items that their tasks were evaluated on."""
     runs = list(runs)

@@ -17,10 +17,10 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from respath import settings
-from respath.config.project import find_root
 from respath.errors import guard
 from respath.generated import add_check_option, write_or_check
 from respath.papers import claims, decisions, figures, paper, reported, scales, tables
+from respath.papers.library import find_root
 from respath.spec.document import Document
 
 SCHEMAS: dict[str, type[BaseModel]] = {

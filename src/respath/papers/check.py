@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import functools
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from respath.documents import Collector, check
 from respath.errors import UserError, did_you_mean
 from respath.papers import needs
 from respath.papers.claims import Claim, Test
-from respath.papers.library import Artifact, Library, PaperFolder, find_root
+from respath.papers.library import Artifact, Library, PaperFolder
 from respath.papers.resolve import PAPER_SCALE, Resolver
 from respath.papers.subjects import Resolved
 from respath.papers.tables import Table
@@ -59,16 +58,6 @@ def open_papers(root: str | Path, given: Settings | Mapping[str, Any] | None = N
     resolver = Resolver(library, user, place)
     check_papers(resolver)
     return resolver
-
-
-@functools.cache
-def _opened(root: Path) -> Resolver:
-    return open_papers(root)
-
-
-def current() -> Resolver:
-    """The papers around the working folder with the settings of its config.yaml, opened once per process."""
-    return _opened(find_root())
 
 
 def check_papers(resolver: Resolver) -> None:

@@ -154,16 +154,20 @@ def needs_of(resolver: Resolver, paper: str, wanted: Iterable[Quantity]) -> Need
     return needs
 
 
+def of_artifact(resolver: Resolver, artifact: Artifact) -> Needs:
+    """What a table or figure needs at the resolver's scale."""
+    if artifact.target not in resolver.needs:
+        resolver.needs[artifact.target] = needs_of(resolver, artifact.paper, quantities(resolver, artifact))
+    return resolver.needs[artifact.target]
+
+
 def all_runs(resolver: Resolver) -> dict[str, Run]:
     """Every run that some artifact needs, by id, in the order in which few cores should train them.
 
     First the runs that the scale pairs, one variant after the other with all its seeds, then those of its ``first``
     artifacts, then all others in the order of the papers' files.
     """
-    of = {
-        artifact.target: needs_of(resolver, artifact.paper, quantities(resolver, artifact)).trained
-        for artifact in resolver.artifacts()
-    }
+    of = {artifact.target: of_artifact(resolver, artifact).trained for artifact in resolver.artifacts()}
     wanted = {id: run for runs in of.values() for id, run in runs.items()}
     ordered: dict[str, Run] = {}
     for paper in resolver.chosen:

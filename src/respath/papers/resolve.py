@@ -457,6 +457,8 @@ class Resolver:
         self.seeds = settings.seeds or self.scale.seeds
         self._papers: dict[str, PaperAtScale] = {}
         self._scales = {self.scale.id: self}
+        #: What each table and figure needs, by target, once ``respath.papers.needs`` has worked it out.
+        self.needs: dict[str, Any] = {}
         self._paired: dict[str, frozenset[str] | None] = {}
 
     def at(self, scale: str) -> Resolver:

@@ -60,7 +60,7 @@ def render(results: Results, out: Path) -> None:
             for ending, content in figure.render(project, results, artifact).items():
                 with atomic_open(folder / f"{artifact.id}.{ending}") as stream:
                     stream.write(content)
-    for paper in project.folders:
+    for paper in project.chosen:
         write_text(out / paper / "index.html", page.page(project, results, paper, out / paper))
     document = compare(project, results)
     write_json(out / "diff.json", document)

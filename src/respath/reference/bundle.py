@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from respath.config.project import Project, Run
 from respath.errors import UserError
 from respath.files import read_json, write_text
 from respath.papers import needs
+from respath.papers.resolve import Resolver, Run
 from respath.quantities.keeping import binned
 from respath.quantities.kinds import KINDS
 from respath.results.kept import summary_id
@@ -61,11 +61,11 @@ def _compact(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def summary(project: Project, results: Results) -> dict[str, Any]:
+def summary(project: Resolver, results: Results) -> dict[str, Any]:
     """What tables and figures need beside trained runs: kind -> paper or run -> what is kept of its document."""
-    keys = {paper: [results.key(paper)] for paper in project.folders}
+    keys = {paper: [results.key(paper)] for paper in project.chosen}
     for paper, known in keys.items():
-        shown = [one for artifact in project.artifacts(paper) for one in project.quantities(artifact)]
+        shown = [one for artifact in project.artifacts(paper) for one in needs.quantities(project, artifact)]
         for kind, _, quantity in needs.reads(
             project, paper, [*shown, *needs.quantities_of_claims(project, paper)]
         ):
@@ -81,7 +81,7 @@ def summary(project: Project, results: Results) -> dict[str, Any]:
     return {"schema": SCHEMA, "kind": "reference_summary", "scale": project.scale.id, **found}
 
 
-def collect(project: Project, results: Results, folder: Path, replace: bool = False) -> dict[str, list[str]]:
+def collect(project: Resolver, results: Results, folder: Path, replace: bool = False) -> dict[str, list[str]]:
     """Bundle every ended run of the project's tables and figures into ``folder``; run ids by what was done.
 
     ``written``, ``grown`` (a part that was missing has come, such as an analysis), ``same``. Raises UserError, before
@@ -92,7 +92,7 @@ def collect(project: Project, results: Results, folder: Path, replace: bool = Fa
     done: dict[str, list[str]] = {"written": [], "grown": [], "same": []}
     problems: list[str] = []
     arrays, claims = _drawn_arrays(project), _claims_in_force(project)
-    for run in project.all_runs().values():
+    for run in needs.all_runs(project).values():
         content = bundle(results, run, arrays.get(run.id, ()))
         if content is None:
             continue
@@ -132,19 +132,19 @@ def collect(project: Project, results: Results, folder: Path, replace: bool = Fa
     return done
 
 
-def _drawn_arrays(project: Project) -> dict[str, set[str]]:
+def _drawn_arrays(project: Resolver) -> dict[str, set[str]]:
     """Run id -> arrays that figures draw of it."""
     wanted: dict[str, set[str]] = {}
     for artifact in project.artifacts():
-        for run, names in project.arrays_of(artifact).items():
+        for run, names in needs.of_artifact(project, artifact).arrays.items():
             wanted.setdefault(run, set()).update(names)
     return wanted
 
 
-def _claims_in_force(project: Project) -> dict[str, dict[str, str]]:
+def _claims_in_force(project: Resolver) -> dict[str, dict[str, str]]:
     """Run id -> the hash of every claim that reads it, by the claim's id."""
     found: dict[str, dict[str, str]] = {}
-    for paper in project.folders:
+    for paper in project.chosen:
         for claim in project.folder(paper).claims:
             for run in needs.runs_of_claim(project, paper, claim):
                 found.setdefault(run, {})[claim.id] = claim.sha256[:12]

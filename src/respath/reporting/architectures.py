@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from respath.accounting import account
-from respath.config.project import Project, find_root
 from respath.errors import UserError, guard
 from respath.generated import add_check_option, write_or_check
+from respath.papers.library import find_root
+from respath.papers.resolve import Resolver, papers_at
 from respath.quantities.rounding import fixed, rounded
 from respath.spec.document import Document
 from respath.spec.model import ModelSpec
@@ -240,7 +241,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def variant_table(project: Project, paper: str) -> list[str]:
+def variant_table(project: Resolver, paper: str) -> list[str]:
     """One row per variant: equation, parameters, FLOPs, cache, file."""
     folder = project.folder(paper)
     defaults = folder.paper.accounting
@@ -259,7 +260,10 @@ def variant_table(project: Project, paper: str) -> list[str]:
     for name in folder.variants:
         for size in dict.fromkeys([preferred, *folder.paper.sizes]):
             try:
-                result, spec = account(f"{paper}/{size}/{name}"), project.model_of(paper, size, name, "paper")
+                result, spec = (
+                    account(f"{paper}/{size}/{name}"),
+                    project.paper(paper).model(size, name),
+                )
             except UserError:
                 continue  # this variant does not fit this size
             break
@@ -301,8 +305,8 @@ def page(root: Path) -> str:
                 f"{MODEL / package}: {sorted(there - kinds)} belong to no family of {Path(__file__).name}; add them"
             )
     lines += ["## Variants", ""]
-    project = Project.find(root)
-    for paper in project.known:
+    project = papers_at("paper")
+    for paper in project.library.known:
         lines += variant_table(project, paper)
     return "\n".join(lines).rstrip("\n") + "\n"
 

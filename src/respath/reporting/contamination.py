@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from respath.config.project import Project
 from respath.errors import UserError
 from respath.files import read_json
+from respath.papers.resolve import Resolver
 from respath.quantities.rounding import fixed
 from respath.results.reader import Results
 from respath.spec.data import sample_id
 
 
-def overlap_context(project: Project, results: Results, paper: str) -> dict[str, Any] | None:
+def overlap_context(project: Resolver, results: Results, paper: str) -> dict[str, Any] | None:
     """The overlap report of the paper's sample as rows; None where there is none (yet)."""
-    path = results.store.folder / "overlap" / sample_id(project.data_of(paper).sample) / f"{paper}.json"
+    path = results.store.folder / "overlap" / sample_id(project.paper(paper).data.sample) / f"{paper}.json"
     if not path.exists():
         return None
     content = read_json(path)

@@ -9,18 +9,19 @@ import sys
 from pathlib import Path
 
 from respath.comparison.options import add_artifact_options, open_artifact
-from respath.config.project import Artifact, Project
 from respath.errors import OK, UserError, guard
 from respath.files import atomic_open, write_text
 from respath.papers import needs
 from respath.papers.figures import Panels
+from respath.papers.library import Artifact
+from respath.papers.resolve import Resolver
 from respath.reporting.panels.build import shown
 from respath.reporting.panels.data import Shown
 from respath.reporting.series import Series, series_of
 from respath.results.reader import Results
 
 
-def scale_line(project: Project, artifact: Artifact | None = None) -> str:
+def scale_line(project: Resolver, artifact: Artifact | None = None) -> str:
     """What stands above the panels: scale, seeds (of an artifact's runs, where they differ), and what the scale is not."""
     counts = sorted(_numbers_of_seeds(project, artifact)) if artifact else []
     if artifact and not counts:
@@ -34,25 +35,25 @@ def scale_line(project: Project, artifact: Artifact | None = None) -> str:
     return f"Scale {project.scale.id}{warning}; {seeds}"
 
 
-def _numbers_of_seeds(project: Project, artifact: Artifact) -> set[int]:
+def _numbers_of_seeds(project: Resolver, artifact: Artifact) -> set[int]:
     """How many seeds the runs have that a figure reads."""
-    read = needs.reads(project, artifact.paper, project.quantities(artifact))
+    read = needs.reads(project, artifact.paper, needs.quantities(project, artifact))
     subjects = [quantity.subject for kind, _, quantity in read if kind.of in ("run", "start")]
     return {len(project.runs(artifact.paper, subject)) for subject in subjects}
 
 
-def contents(project: Project, results: Results, artifact: Artifact) -> Series | Shown:
+def contents(project: Resolver, results: Results, artifact: Artifact) -> Series | Shown:
     """What a figure shows, as data with ``notes`` and ``csv_text()``."""
     read = shown if isinstance(artifact.definition, Panels) else series_of
     return read(project, results, artifact)
 
 
-def render(project: Project, results: Results, artifact: Artifact) -> dict[str, bytes]:
+def render(project: Resolver, results: Results, artifact: Artifact) -> dict[str, bytes]:
     """The files of a figure by ending (csv, pdf, png)."""
     return render_contents(project, artifact, contents(project, results, artifact))
 
 
-def render_contents(project: Project, artifact: Artifact, content: Series | Shown) -> dict[str, bytes]:
+def render_contents(project: Resolver, artifact: Artifact, content: Series | Shown) -> dict[str, bytes]:
     """The same from data that was read already."""
     # Read by matplotlib when it is imported: Jupyter names a backend that is not installed here, a user's matplotlibrc may be
     # of another version, and files are stamped with the time unless told another.

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import jinja2
 
-from respath.config.project import Project
 from respath.errors import UserError
 from respath.letters import check_formula, formula, latex, split_formulas
+from respath.papers.resolve import Resolver
 from respath.reporting.layout import Head, Layout, Shown, short_status
 
 #: Millimetres.
@@ -37,7 +37,7 @@ def tex_math(text: str) -> str:
     return "".join(parts)
 
 
-def templates_of(project: Project) -> Path:
+def templates_of(project: Resolver) -> Path:
     """The folder of templates: the project's own, else that of the checkout that this package runs from."""
     for root in (project.root, Path(__file__).resolve().parents[3]):
         if (root / "reports" / "templates").is_dir():
@@ -45,7 +45,7 @@ def templates_of(project: Project) -> Path:
     raise UserError(f"{project.root}/reports/templates: no such folder; restore it from the repository")
 
 
-def environment(project: Project) -> jinja2.Environment:
+def environment(project: Resolver) -> jinja2.Environment:
     r"""Jinja2 with ``\VAR{}``, ``\BLOCK{}`` and ``\#{}``, which LaTeX editors read as commands. Undefined names are errors."""
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates_of(project)),

@@ -18,7 +18,7 @@ from respath.comparison.cells import (
     baseline_rows,
     is_number,
 )
-from respath.config.project import Project
+from respath.papers.resolve import Resolver
 from respath.papers.tables import Column, Row
 from respath.quantities.rounding import fixed, rounded
 
@@ -81,7 +81,7 @@ class Layout:
 BLANK = Shown("blank")
 
 
-def lay_out(project: Project, grid: Grid) -> Layout:
+def lay_out(project: Resolver, grid: Grid) -> Layout:
     """The layout that fits a table's kind and width."""
     if grid.table.kind == "configuration":
         return _configuration(grid)
@@ -219,7 +219,7 @@ def _differs(cell: Cell) -> bool:
 # --- tables of runs ------------------------------------------------------------------------------------------------
 
 
-def _side_by_side(project: Project, grid: Grid, with_gains: bool) -> Layout:
+def _side_by_side(project: Resolver, grid: Grid, with_gains: bool) -> Layout:
     """Per metric: paper, ours, difference and status; only ours where the paper prints nothing."""
     heads = [Head(grid.table.row_header, "label")]
     builders = []  # one function of a row per column after the label
@@ -387,7 +387,7 @@ def _row_status(cells: list[Cell]) -> Shown:
 # --- notes ---------------------------------------------------------------------------------------------------------
 
 
-def _notes(project: Project, grid: Grid, gains_shown: bool) -> list[str]:
+def _notes(project: Resolver, grid: Grid, gains_shown: bool) -> list[str]:
     notes = _status_notes(grid)
     if gains_shown:
         measured = [

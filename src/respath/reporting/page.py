@@ -27,10 +27,12 @@ from respath.comparison.noise import noise
 from respath.comparison.notes import scale_notes
 from respath.comparison.options import add_options, open_project
 from respath.comparison.provenance import Provenance, provenance_of, provenance_of_artifact
-from respath.config.project import Artifact, Project
 from respath.errors import OK, guard
 from respath.files import write_text
 from respath.letters import plain
+from respath.papers import needs
+from respath.papers.library import Artifact
+from respath.papers.resolve import Resolver
 from respath.quantities.kinds import imported
 from respath.quantities.rounding import signed
 from respath.quantities.verdicts import VERDICTS
@@ -81,7 +83,7 @@ def head_groups(heads: tuple[Head, ...]) -> list[dict[str, Any]]:
     return groups
 
 
-def table_context(project: Project, results: Results, grid: Grid) -> dict[str, Any]:
+def table_context(project: Resolver, results: Results, grid: Grid) -> dict[str, Any]:
     """What the page shows of a table."""
     artifact = grid.artifact
     layout: Layout = lay_out(project, grid)
@@ -134,7 +136,7 @@ def table_context(project: Project, results: Results, grid: Grid) -> dict[str, A
     }
 
 
-def figure_context(project: Project, results: Results, artifact: Artifact, folder: Path) -> dict[str, Any]:
+def figure_context(project: Resolver, results: Results, artifact: Artifact, folder: Path) -> dict[str, Any]:
     """What the page shows of a figure: the rendered PNG, or one drawn now where there is none."""
     png = folder / f"{artifact.id}.png"
     content = png.read_bytes() if png.exists() else figures.render(project, results, artifact)["png"]
@@ -146,7 +148,7 @@ def figure_context(project: Project, results: Results, artifact: Artifact, folde
     }
 
 
-def artifact_context(project: Project, results: Results, artifact: Artifact) -> dict[str, Any]:
+def artifact_context(project: Resolver, results: Results, artifact: Artifact) -> dict[str, Any]:
     """What tables and figures have in common."""
     provenance: Provenance = provenance_of_artifact(project, results, artifact)
     return {
@@ -190,7 +192,7 @@ def _printed_text(printed: dict[str, Any]) -> str:
     return ", ".join(f"{side} {value}" for side, value in printed.items())
 
 
-def decision_context(project: Project, paper: str) -> list[dict[str, Any]]:
+def decision_context(project: Resolver, paper: str) -> list[dict[str, Any]]:
     """The paper's open questions with defaults and arms, as its decisions.yaml tells them."""
     return [
         decision.model_dump(exclude={"arms"})
@@ -200,7 +202,7 @@ def decision_context(project: Project, paper: str) -> list[dict[str, Any]]:
 
 
 def page(
-    project: Project, results: Results, paper_id: str, folder: Path, chosen: Collection[str] | None = None
+    project: Resolver, results: Results, paper_id: str, folder: Path, chosen: Collection[str] | None = None
 ) -> str:
     """The whole page, or one of the ``chosen`` tables and figures, without claims. Figures are taken from ``folder``."""
     paper = project.folder(paper_id).paper
@@ -219,7 +221,9 @@ def page(
     for artifact in artifacts:
         for name, number in artifact.get("counts", {}).items():
             cells[name] += number
-    runs = {run.id: run for artifact in shown for run in project.trained_runs(artifact)}
+    runs = {
+        run.id: run for artifact in shown for run in needs.of_artifact(project, artifact).trained.values()
+    }
     whole = provenance_of(project, results, paper_id, runs.values())
     not_run = [dataclasses.asdict(one) for one in estimates(project, results, runs.values())]
     env = jinja2.Environment(

@@ -15,10 +15,10 @@ from respath.comparison.claims import judge_claims
 from respath.comparison.diff import scale_note
 from respath.comparison.options import add_options, open_project
 from respath.comparison.provenance import provenance_of, provenance_of_artifact
-from respath.config.project import Project
 from respath.errors import OK, WRONG_USE, UserError, guard
 from respath.files import atomic_open, write_text
 from respath.papers.paper import Paper
+from respath.papers.resolve import Resolver
 from respath.reporting.footer import footer_lines
 from respath.reporting.latex import environment
 from respath.results.reader import Results
@@ -40,7 +40,7 @@ def citation(paper: Paper) -> str:
     return f"{', '.join(paper.authors)}. {paper.title}. {venue}arXiv {paper.arxiv}."
 
 
-def document(project: Project, results: Results, paper_id: str, folder: Path) -> str:
+def document(project: Resolver, results: Results, paper_id: str, folder: Path) -> str:
     """The LaTeX document over what is rendered in ``folder``."""
     paper = project.folder(paper_id).paper
     artifacts = []

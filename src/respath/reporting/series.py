@@ -7,9 +7,10 @@ import dataclasses
 import io
 from collections.abc import Sequence
 
-from respath.config.project import Artifact, Project
-from respath.config.request import RunRequest
+from respath.config.request import RunRequest, merged
 from respath.papers.figures import Curves
+from respath.papers.library import Artifact
+from respath.papers.resolve import Resolver
 from respath.quantities.curves import smooth
 from respath.quantities.quantity import Quantity
 from respath.quantities.rounding import fixed
@@ -80,7 +81,7 @@ class Series:
         return stream.getvalue()
 
 
-def series_of(project: Project, results: Results, artifact: Artifact) -> Series:
+def series_of(project: Resolver, results: Results, artifact: Artifact) -> Series:
     """The points of a figure from whatever results exist; what is missing is named in the notes."""
     definition = artifact.definition
     variants = project.folder(artifact.paper).variants
@@ -102,7 +103,7 @@ def series_of(project: Project, results: Results, artifact: Artifact) -> Series:
 class _Builder:
     """Collects the points of one figure."""
 
-    def __init__(self, project: Project, results: Results, artifact: Artifact):
+    def __init__(self, project: Resolver, results: Results, artifact: Artifact):
         self.project, self.results, self.artifact = project, results, artifact
         self.paper = artifact.paper
         self.points: list[Point] = []
@@ -162,13 +163,11 @@ class _Builder:
     def curves(self, definition: Curves) -> None:
         """Losses, and paired differences from the baseline at equal steps."""
         self.units = {"loss": "tokens|nats per token", "difference": "tokens|nats per token"}
-        request = self.project.request(definition.run, RunRequest(variant=definition.baseline))
+        request = merged(definition.run, RunRequest(variant=definition.baseline))
         size = request.size
         curves = {}
         for variant in definition.variants:
-            curves[variant] = self._curves_of(
-                variant, self.project.request(definition.run, RunRequest(variant=variant))
-            )
+            curves[variant] = self._curves_of(variant, merged(definition.run, RunRequest(variant=variant)))
             self._line("loss", variant, size, curves[variant])
         base = curves.get(definition.baseline)
         if base is None:

@@ -14,9 +14,10 @@ import jinja2
 from respath.comparison.cells import Cell, Grid, build_grid
 from respath.comparison.options import add_artifact_options, open_artifact
 from respath.comparison.provenance import Provenance, provenance_of_artifact
-from respath.config.project import Artifact, Project
 from respath.errors import OK, UserError, guard
 from respath.files import write_text
+from respath.papers.library import Artifact
+from respath.papers.resolve import Resolver
 from respath.reporting.footer import footer_lines, specs_line
 from respath.reporting.latex import environment, tabular, templates_of
 from respath.reporting.layout import Layout, Shown, lay_out, short_status
@@ -85,7 +86,7 @@ def _plain(value: Any) -> Any:
 # --- LaTeX ---------------------------------------------------------------------------------------------------------
 
 
-def tex_text(project: Project, grid: Grid, layout: Layout, provenance: Provenance, csv_sha256: str) -> str:
+def tex_text(project: Resolver, grid: Grid, layout: Layout, provenance: Provenance, csv_sha256: str) -> str:
     """The table as a LaTeX float; reports/templates/paper.tex.j2 has the preamble that it needs."""
     parts = tabular(layout, mixed=grid.table.kind == "configuration")
     return (
@@ -139,7 +140,7 @@ def _md_cell(cell: Shown) -> str:
     return f"**{text}**" if cell.bold and text else text
 
 
-def md_text(project: Project, grid: Grid, layout: Layout, provenance: Provenance, csv_sha256: str) -> str:
+def md_text(project: Resolver, grid: Grid, layout: Layout, provenance: Provenance, csv_sha256: str) -> str:
     """The table as Markdown (GitHub's tables, mathematics between dollars)."""
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates_of(project)),
@@ -174,7 +175,7 @@ def md_text(project: Project, grid: Grid, layout: Layout, provenance: Provenance
 # --- command -------------------------------------------------------------------------------------------------------
 
 
-def render(project: Project, results: Results, artifact: Artifact) -> tuple[Grid, dict[str, str]]:
+def render(project: Resolver, results: Results, artifact: Artifact) -> tuple[Grid, dict[str, str]]:
     """The grid of a table and its texts by ending (csv, tex, md)."""
     if not artifact.is_table:
         raise UserError(f"{artifact.target} is a figure; use python -m respath.reporting.figure")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import string
 
-from respath.config.project import Artifact, Project
+from respath.papers.library import Artifact
+from respath.papers.resolve import Resolver
 from respath.reporting.panels import layers, sizes, sweeps, training
 from respath.reporting.panels.data import Shown
 from respath.reporting.panels.reader import Reader
@@ -26,7 +27,7 @@ READERS = {
 }
 
 
-def shown(project: Project, results: Results, artifact: Artifact) -> Shown:
+def shown(project: Resolver, results: Results, artifact: Artifact) -> Shown:
     """The panels of a figure with their values; what is missing is named in the notes."""
     reader = Reader(project, results, artifact)
     panels = []

@@ -75,7 +75,7 @@ def _sizes_differ(reader: Reader, panel: Layers) -> bool:
 
 def checkpoints(reader: Reader, letter: str, panel: Checkpoints) -> Drawn:
     """One line per Hugging Face checkpoint that the user names."""
-    names, lines = list(reader.project.config.hf_models), []
+    names, lines = list(reader.project.settings.hf_models), []
     for rank, name in enumerate(names):
         sample = reader.sample(Quantity(f"checkpoint.{panel.series}", Checkpoint(name)))
         if not sample.measured:

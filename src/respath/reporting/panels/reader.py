@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from respath.config.project import Artifact, Project, Run
-from respath.config.request import RunRequest
+from respath.config.request import RunRequest, merged
 from respath.papers.figures import Printed, PrintedCell
+from respath.papers.library import Artifact
 from respath.papers.reported import Reported, load_reported
+from respath.papers.resolve import Resolver, Run
 from respath.quantities.quantity import Quantity, Subject, is_number
 from respath.quantities.sample import Sample
 from respath.reporting.panels.data import Line, Mark, Role
@@ -22,7 +23,7 @@ Curve = dict[int, tuple[int, float]]
 class Reader:
     """The results that one figure draws. ``absent`` collects what is not there, per panel, for the foot of the figure."""
 
-    def __init__(self, project: Project, results: Results, artifact: Artifact):
+    def __init__(self, project: Resolver, results: Results, artifact: Artifact):
         self.project, self.results, self.artifact = project, results, artifact
         self.paper = artifact.paper
         self.order = list(project.folder(self.paper).variants)
@@ -36,11 +37,11 @@ class Reader:
 
     def request(self, *layers: RunRequest) -> RunRequest:
         """Requests merged over the figure's."""
-        return self.project.request(self.artifact.definition.run, *layers)
+        return merged(self.artifact.definition.run, *layers)
 
     def runs(self, request: RunRequest) -> list[Run]:
         """The run of every seed."""
-        return list(self.project.runs_of(self.paper, request))
+        return list(self.project.runs(self.paper, request))
 
     def label(self, request: RunRequest) -> str:
         """Label of the variant."""
