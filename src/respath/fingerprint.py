@@ -14,9 +14,9 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import respath
 from respath.spec.model import ModelSpec
@@ -186,21 +186,26 @@ def _imports(name: str) -> tuple[tuple[str, str, str], ...]:
     return tuple(found)
 
 
-def _walk(node: ast.AST) -> Iterator[ast.AST]:
+def _walk(tree: ast.AST) -> Iterator[ast.AST]:
     """All nodes but those below ``if TYPE_CHECKING:``."""
-    yield node
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and getattr(child.test, "id", "") == "TYPE_CHECKING":
-            for other in child.orelse:
-                yield from _walk(other)
-        else:
-            yield from _walk(child)
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for child in ast.iter_child_nodes(node):
+            waiting += child.orelse if _for_type_checkers(child) else [child]
+
+
+def _for_type_checkers(node: object) -> TypeGuard[ast.If]:
+    return isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
 
 
 @functools.cache
 def _statements(name: str) -> str:
     """Hash of a module's statements, without imports."""
-    return hashlib.sha256("".join(_written(_tree(name).body)).encode()).hexdigest()
+    text: list[str] = []
+    _write(_tree(name).body, text)
+    return hashlib.sha256("".join(text).encode()).hexdigest()
 
 
 def _contents(name: str) -> str:
@@ -216,40 +221,36 @@ def _contents(name: str) -> str:
     return f"{_statements(name)} {' '.join(sorted(set(taken)))}"
 
 
-def _written(part: object) -> Iterator[str]:
+def _write(part: object, out: list[str]) -> None:
     """A syntax tree as text, without what changes no number: imports, bare strings, and what an error is made of."""
     if isinstance(part, list):
-        kept = [item for item in part if not _is_left_out(item)]
-        yield from _bracketed(kept) if kept else ()
+        out.append("[")
+        for item in part:
+            if not _is_left_out(item):
+                _write(item, out)
+                out.append(";")
+        out.append("]")
     elif isinstance(part, ast.Raise):
-        raised = part.exc.func if isinstance(part.exc, ast.Call) else part.exc
-        yield "Raise("
-        yield from _written(raised)
-        yield ")"
+        out.append("Raise(")
+        _write(part.exc.func if isinstance(part.exc, ast.Call) else part.exc, out)
+        out.append(")")
     elif isinstance(part, ast.AST):
-        yield f"{type(part).__name__}("
-        for field, value in ast.iter_fields(part):
+        out.append(f"{type(part).__name__}(")
+        for field in part._fields:
+            value = getattr(part, field, None)
             # Empty fields come and go between versions of Python.
             if value is not None and value != [] and field not in ("type_comment", "kind", "ctx"):
-                yield f"{field}="
-                yield from _written(value)
-        yield ")"
+                out.append(f"{field}=")
+                _write(value, out)
+        out.append(")")
     else:
-        yield f"{part!r},"
-
-
-def _bracketed(items: Iterable[object]) -> Iterator[str]:
-    yield "["
-    for item in items:
-        yield from _written(item)
-        yield ";"
-    yield "]"
+        out.append(f"{part!r},")
 
 
 def _is_left_out(item: object) -> bool:
     if isinstance(item, ast.Import | ast.ImportFrom):
         return True
-    if isinstance(item, ast.If) and getattr(item.test, "id", "") == "TYPE_CHECKING" and not item.orelse:
+    if _for_type_checkers(item) and not item.orelse:
         return True
     return (
         isinstance(item, ast.Expr)
