@@ -75,6 +75,11 @@ def train_record(run, loss, manifest_sha256, status="finished"):
             "loss": curve[:stop],
             "lr": [recipe.peak_lr] * stop,
         },
+        "validation": {
+            "step": steps[:stop],
+            "tokens": [step * recipe.tokens_per_step for step in steps[:stop]],
+            "loss": [loss + 4.0 * math.exp(-6.0 * step / recipe.steps) for step in steps[:stop]],
+        },
         "weights": {
             "path": f"checkpoints/{run.id}/final/model.safetensors",
             "sha256": sha(run.id, "weights"),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from respath.quantities.curves import saving_at_equal_loss, smooth
+from respath.quantities.curves import saving_at_equal_loss, smooth, tokens_saved
 
 
 def test_smoothing_keeps_a_straight_line_inside_and_the_mean_of_what_there_is_at_the_ends():
@@ -25,3 +25,12 @@ def test_a_worse_model_saves_a_negative_share():
 
 def test_there_is_no_saving_at_a_loss_that_the_fit_never_has():
     assert saving_at_equal_loss([1e6, 1e7, 1e8], [3.0, 2.5, 2.4], [3.0, 2.5, 0.1]) is None
+
+
+def test_tokens_are_saved_from_where_the_validation_loss_is_the_others_final_one():
+    right = {"tokens": [100, 200], "loss": [4.0, 3.0]}
+    assert tokens_saved({"tokens": [100, 200], "loss": [3.5, 2.5]}, right) == pytest.approx(0.25)  # at 150
+    assert tokens_saved({"tokens": [100, 200], "loss": [3.0, 2.5]}, right) == pytest.approx(0.5)
+    assert tokens_saved({"tokens": [100, 200], "loss": [2.0, 1.5]}, right) == pytest.approx(0.5)
+    assert tokens_saved(right, right) == 0.0
+    assert tokens_saved({"tokens": [100, 200], "loss": [4.0, 3.01]}, right) is None

@@ -16,7 +16,7 @@ SMOOTHING_STEPS, SMOOTHING_SHARE = 100, 0.05
 #: Share of a training, at its end, whose line is prolonged to a crossing that lies beyond it (the authors take 1,000 steps).
 EXTRAPOLATED_SHARE = 0.1
 #: Why a model with both curves at hand saves no tokens.
-NEVER_REACHES = "its training loss never reaches the other's final one"
+NEVER_REACHES = "its validation loss never reaches the other's final one"
 
 
 def smooth(values: Sequence[float], width: int) -> np.ndarray:
@@ -110,12 +110,17 @@ def saving_at_equal_loss(
 
 
 def tokens_saved(left: Mapping[str, list], right: Mapping[str, list]) -> float | None:
-    """Share of tokens after which left's smoothed loss first is right's final one, from 1; None where it never is.
+    """Share of tokens after which left's loss first is right's final one, from 1; None where it never is.
 
-    Curves: lists ``tokens`` and ``loss`` of equal length; smoothed over a twentieth of their points.
+    Curves: lists ``tokens`` and ``loss`` of equal length, losses on the same validation rows; left's is taken as straight between
+    its points.
     """
-    import numpy as np
-
-    losses = [smooth(curve["loss"], max(1, len(curve["loss"]) // 20)) for curve in (left, right)]
-    reached = np.flatnonzero(losses[0] <= losses[1][-1])
-    return 1 - left["tokens"][reached[0]] / right["tokens"][-1] if len(reached) else None
+    final = right["loss"][-1]
+    reached = next((k for k, loss in enumerate(left["loss"]) if loss <= final), None)
+    if reached is None:
+        return None
+    tokens = left["tokens"][reached]
+    if reached and left["loss"][reached - 1] > final:
+        (first, before), loss = (left[key][reached - 1] for key in ("tokens", "loss")), left["loss"][reached]
+        tokens = first + (tokens - first) * (before - final) / (before - loss)
+    return 1 - tokens / right["tokens"][-1]

@@ -108,12 +108,11 @@ NO_FIT = "the quadratic does not reach the losses that it is compared with"
 
 
 def _both_curves(quantity: Quantity, baseline: str) -> tuple[Quantity, ...]:
-    return tuple(Quantity("train.curve", side) for side in (quantity.subject, quantity.against))
+    return tuple(Quantity("train.validation", side) for side in (quantity.subject, quantity.against))
 
 
 def _data_saving(quantity: Quantity, inputs: Sequence[Reading]) -> Reading:
-    """Where left's smoothed training loss first is right's final one. The paper reads validation losses every 2B tokens;
-    train.json holds the training curve."""
+    """Where left's validation loss first is right's final one, as the paper reads it (every 2B tokens)."""
     left, right = (reading.value for reading in inputs)
     saved = curves.tokens_saved(left, right)
     return missing(curves.NEVER_REACHES) if saved is None else Reading(100 * saved)
