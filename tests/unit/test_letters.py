@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 
 from respath.errors import UserError
 from respath.letters import COMMANDS, UPRIGHT, check_formula, latex, plain, problems_of
-from respath.papers.check import current, open_papers
+from respath.papers.check import open_papers
+from respath.papers.library import find_root
 from respath.reporting.latex import tex, tex_math
 from respath.reporting.looks import drawn, style
 from respath.reporting.mathematics import text_html
@@ -153,4 +154,4 @@ def test_every_command_of_formulas_is_known_to_all_three(tmp_path):
 
 def test_the_papers_of_this_repository_hold_nothing_that_cannot_be_printed():
     # Loading them checks it; the toy project has a label of special characters.
-    assert toy_project().chosen and current(ROOT.parents[2]).chosen
+    assert toy_project().chosen and open_papers(find_root(), {}).chosen
