@@ -87,6 +87,7 @@ def test_the_tests_of_papers_pass_with_a_fourth_paper_and_with_other_settings(tm
         "claims_resolve",
         "resformer_tables",
         "seeds_of_runs",
+        "architectures_page",
         "user_errors",
         "plan",
         "export",

@@ -11,7 +11,7 @@ import ast
 import itertools
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from respath.accounting import account
@@ -279,8 +279,8 @@ def variant_table(project: Resolver, paper: str) -> list[str]:
     return [*lines, ""]
 
 
-def page(root: Path) -> str:
-    """The whole page. Raises UserError for a module of the model that belongs to no family."""
+def page(root: Path, papers: Collection[str] | None = None) -> str:
+    """The whole page. Raises UserError for a module of the model that belongs to no family. ``papers``: those whose variants it lists; all by default."""
     lines = [INTRODUCTION]
     known: dict[str, set[str]] = {}
     for title, package, kinds, drawing in FAMILIES:
@@ -306,7 +306,7 @@ def page(root: Path) -> str:
             )
     lines += ["## Variants", ""]
     project = papers_at("paper")
-    for paper in project.library.known:
+    for paper in papers or project.library.known:
         lines += variant_table(project, paper)
     return "\n".join(lines).rstrip("\n") + "\n"
 
