@@ -15,7 +15,6 @@ SOURCE = ROOT / "src/respath"
 BELOW_PAPERS = (
     "spec",
     "quantities",
-    "accounting",
     "config",
     "documents",
     "settings",

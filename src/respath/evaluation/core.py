@@ -1,7 +1,7 @@
 """CORE: the few-shot tasks of DCLM on a trained run, from the files of the published evaluation bundle.
 
 ``python -m respath.evaluation.core --train results/runs/RUN/train.json --checkpoints checkpoints/RUN --tokenizer tokenizer.json
---bundle FOLDER --suite core21-bov --out results/evals/RUN/core.json``
+--bundle FOLDER --suite core21 --out results/evals/RUN/core.json``
 
 A task is one of three kinds (DCLM, arXiv 2406.11794; nanochat's evaluation gives the details):
 
@@ -421,7 +421,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--bundle", type=Path, required=True, help="folder of the published evaluation bundle"
     )
-    parser.add_argument("--suite", required=True, help="core22 or core21-bov")
+    parser.add_argument("--suite", required=True, help="core22 or core21")
     parser.add_argument(
         "--tasks", nargs="*", default=(), help="only these tasks; the mean is then not called CORE"
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from respath.accounting import account
 from respath.config.request import RunRequest
 from respath.papers.resolve import PaperAtScale, Run
 from respath.quantities.quantity import Checkpoint, Domain, Subject
+from respath.spec.cost import account_of
 
 
 class Resolved:
@@ -45,12 +45,13 @@ class Resolved:
         model, baseline = (
             self._paper.model(request.size, variant) for variant in (request.variant, defaults.baseline)
         )
-        return account(
+        return account_of(
             model,
+            baseline,
             context=request.context or defaults.context,
             logits=defaults.logits,
             attention=defaults.attention,
-            baseline=baseline,
+            training_attention=defaults.attention,
             training_context=request.context or defaults.training_context or defaults.context,
         ).to_json()
 
