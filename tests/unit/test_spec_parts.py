@@ -15,6 +15,7 @@ from respath.model.values.mix import MixedValues
 from respath.spec.parts import ValuePathSpec
 from respath.spec.streams import STREAMS
 from respath.spec.values import VALUE_PATHS
+from tests.errands import ROOT, run_python
 from tests.unit.model_cases import spec_of
 
 SOURCES = Path(respath.__file__).parent
@@ -64,3 +65,17 @@ def test_learned_coefficients_whose_start_a_document_does_not_say_are_an_error(m
     monkeypatch.setattr(type(model.spec.values), "starts", lambda path: {})
     with pytest.raises(RuntimeError, match=r"learns 6 coefficients and says where \[\] start"):
         coefficients.measure(model)
+
+
+def test_the_room_of_specs_imports_no_torch_and_nothing_above_it():
+    allowed = ("respath.spec", "respath.files", "respath.errors")
+    for path in (SOURCES / "spec").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            above = [name for name in names if name.startswith("respath") and not name.startswith(allowed)]
+            assert not above, f"{path} imports {above}"
+    script = (
+        "import sys, respath.spec.run, respath.spec.cost, respath.fingerprint; print('torch' in sys.modules)"
+    )
+    assert run_python(ROOT, script).strip() == "False"
