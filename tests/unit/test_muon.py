@@ -24,9 +24,13 @@ PROJECT = papers_at("smoke")
 VARIANTS = list(PROJECT.folder("bov").variants)
 
 
-def recipe(**changes) -> Recipe:
+def recipe(warmdown_share: float = 0.65, optimizer: dict | None = None, **changes) -> Recipe:
     base = {"steps": 100, "warmup_steps": 4, "batch_sequences": 8, "context": 32, **MUON}
-    return Recipe.model_validate({**base, "precision": "fp32", **changes})
+    parts = {
+        "schedule": base["schedule"] | {"warmdown_share": warmdown_share},
+        "optimizer": base["optimizer"] | (optimizer or {}),
+    }
+    return Recipe.model_validate({**base, **parts, "precision": "fp32", **changes})
 
 
 # --- the equations ---
@@ -93,7 +97,7 @@ def test_steps_on_matrices_and_the_rest_are_the_equations(shape):
         name: torch.nn.Parameter(torch.tensor(start)) for name, start in zip(names, starts, strict=True)
     }
     roles = {names[0]: "matrix", names[1]: "matrix", names[2]: "coefficient"}
-    chosen = recipe(steps=7, warmup_steps=2, warmdown_share=0.5, muon={"momentum_warmup_steps": 2})
+    chosen = recipe(0.5, {"muon": {"momentum_warmup_steps": 2}}, steps=7, warmup_steps=2)
     optimizer = make_optimizer(parameters, roles, chosen)
     rates, schedule = [], []
     for step in range(5):
@@ -168,7 +172,7 @@ def test_momentum_rises_holds_and_falls_as_in_the_papers_code():
 
 
 def test_decay_falls_along_a_half_cosine_to_nothing():
-    chosen = recipe(weight_decay=0.28)
+    chosen = recipe(optimizer={"weight_decay": 0.28})
     assert chosen.optimizer.decay(chosen, 0) == pytest.approx(0.28)
     assert chosen.optimizer.decay(chosen, 50) == pytest.approx(0.14)
     assert chosen.optimizer.decay(chosen, 25) == pytest.approx(0.28 * (1 + math.sqrt(0.5)) / 2)
@@ -289,7 +293,7 @@ def test_a_parameter_that_the_recipe_says_nothing_about_is_refused_in_one_line()
     with pytest.raises(UserError, match=r"muon_adamw has no settings for final_norm\.weight") as raised:
         make_optimizer({"final_norm.weight": vector}, {"final_norm.weight": "norm"}, recipe())
     assert len(raised.value.lines) == 1
-    without = recipe(groups={"head": ParameterGroup(lr=0.1, beta1=0.8, beta2=0.9)})
+    without = recipe(optimizer={"groups": {"head": ParameterGroup(lr=0.1, beta1=0.8, beta2=0.9)}})
     with pytest.raises(UserError, match=r"recipe\.optimizer\.groups: tables is missing"):
         make_optimizer({"values.tables.0": table}, {"values.tables.0": "table"}, without)
 

@@ -20,7 +20,7 @@ STEPS = {
     "batch_sequences": 8,
     "context": 32,
 }
-GROUPS, SETTINGS = MUON["groups"], MUON["muon"]
+GROUPS, SETTINGS = MUON["optimizer"]["groups"], MUON["optimizer"]["muon"]
 
 #: What is stored, and what it means.
 PAIRS = {

@@ -29,23 +29,24 @@ LEARNABLE = {
 
 #: A recipe of Bank of Values' kind, for ``tiny_spec(data, **MUON)``: groups far enough apart to tell them from each other.
 MUON = {
-    "optimizer": "muon_adamw",
-    "schedule": "constant_linear",
-    "warmdown_share": 0.65,
+    "schedule": {"kind": "constant_linear", "warmdown_share": 0.65},
     "peak_lr": 0.02,
     "final_lr": 0.001,
     "start_lr": 0.0,
-    "weight_decay": 0.2,
     "grad_clip": None,
-    "adam_eps": 1e-10,
-    "muon": {"momentum_warmup_steps": 5},
-    "groups": {
-        "head": {"lr": 0.008, "beta1": 0.8, "beta2": 0.96, "weight_decay": 0.01},
-        "embedding": {"lr": 0.3, "beta1": 0.8, "beta2": 0.995, "weight_decay": 0.001},
-        "tables": {"lr": 0.15, "beta1": 0.8, "beta2": 0.995, "weight_decay": 0.01},
-        "coefficients": {"lr": 0.5, "beta1": 0.96, "beta2": 0.95},
-        "own_coefficients": {"lr": 0.005, "beta1": 0.8, "beta2": 0.95, "weight_decay": 0.05},
-        "smear": {"lr": 0.2, "beta1": 0.8, "beta2": 0.95},
+    "optimizer": {
+        "kind": "muon_adamw",
+        "weight_decay": 0.2,
+        "eps": 1e-10,
+        "muon": {"momentum_warmup_steps": 5},
+        "groups": {
+            "head": {"lr": 0.008, "beta1": 0.8, "beta2": 0.96, "weight_decay": 0.01},
+            "embedding": {"lr": 0.3, "beta1": 0.8, "beta2": 0.995, "weight_decay": 0.001},
+            "tables": {"lr": 0.15, "beta1": 0.8, "beta2": 0.995, "weight_decay": 0.01},
+            "coefficients": {"lr": 0.5, "beta1": 0.96, "beta2": 0.95},
+            "own_coefficients": {"lr": 0.005, "beta1": 0.8, "beta2": 0.95, "weight_decay": 0.05},
+            "smear": {"lr": 0.2, "beta1": 0.8, "beta2": 0.95},
+        },
     },
 }
 
