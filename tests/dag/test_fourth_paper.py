@@ -47,7 +47,7 @@ def test_its_tables_and_figures_are_targets_without_a_setting(four):
 
 def test_a_trained_table_of_it_is_planned(four):
     resolver = open_papers(four.path)
-    runs = needs.needs_of(resolver, resolver.artifact("toy_table1")).trained
+    runs = needs.of_artifact(resolver, resolver.artifact("toy_table1")).trained
     assert four.planned("toy_table1")["train"] == len(runs) == 3
 
 
