@@ -199,11 +199,12 @@ def text(count, seed, spread=1.0, size=100):
     return Documents(ids, sizes * generator.normal(0.02, spread, count), sizes)
 
 
-def test_documents_of_equal_size_have_the_standard_error_of_their_mean():
-    stratum = text(40, 3)
+@pytest.mark.parametrize("count", [4, 40])
+def test_documents_of_equal_size_have_the_standard_error_of_their_mean(count):
+    stratum = text(count, 3)
     found = text_error({"C4": stratum}, draws=20_000)
     assert found.stderr == pytest.approx(stats.sem(stratum.sums / stratum.sizes), rel=0.02)
-    assert found.freedom == 39 and found.documents == {"C4": 40}
+    assert found.freedom == count - 1 and found.documents == {"C4": count}
 
 
 def test_documents_of_unequal_size_have_the_error_of_a_ratio():
