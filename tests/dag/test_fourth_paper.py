@@ -74,6 +74,7 @@ def test_the_tests_of_papers_pass_with_a_fourth_paper_and_with_other_settings(tm
         "docs",
         "reports/templates",
         "reports/reference",
+        "profiles",
         "envs",
     ):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))

@@ -71,7 +71,7 @@ def assumptions(
     chosen = device or ("a100" if scale == "paper" else "cpu")
     if chosen not in PEAK_FLOPS:
         raise UserError(f"--gpu: {chosen!r} is not known{did_you_mean(chosen, PEAK_FLOPS)}")
-    gpus = max((folder.paper.hardware.gpus for folder in project.chosen.values()), default=1)
+    gpus = max((folder.paper.hardware.gpus for folder in project.folders()), default=1)
     if mfu is not None and not 0 < mfu <= 1:
         raise UserError(f"--mfu: {mfu} is not a share between 0 and 1")
     return Assumptions(device=chosen, devices=1 if chosen == "cpu" else gpus, mfu=mfu or 0.4)
