@@ -40,7 +40,7 @@ def fresh(tmp_path_factory) -> ProjectCopy:
 
 def test_a_bare_dry_run_on_a_clean_checkout_plans_every_run(fresh):
     planned = fresh.planned()
-    assert planned["train"] == len(open_papers(fresh.path).all_runs())
+    assert planned["train"] == len(needs.all_runs(open_papers(fresh.path)))
     assert planned["all"] == 1
 
 
@@ -72,7 +72,9 @@ def test_the_scales_target_trains_everything_the_most_important_runs_first(fresh
         r"rule train:\n.*?wildcards: run=(\S+)\n +priority: (\d+)\n", done.stdout + done.stderr, re.DOTALL
     )
     ordered = [run for run, _ in sorted(jobs, key=lambda job: -int(job[1]))]
-    assert ordered == list(open_papers(fresh.path, {"scale": "mini", "papers": ["resformer"]}).all_runs())
+    assert ordered == list(
+        needs.all_runs(open_papers(fresh.path, {"scale": "mini", "papers": ["resformer"]}))
+    )
 
 
 @pytest.mark.parametrize(

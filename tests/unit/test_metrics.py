@@ -31,6 +31,10 @@ def test_a_metric_that_exists_is_not_refused(metric):
         ("lm.hellaswog.acc", "did you mean 'hellaswag'"),
         ("lm.hellaswag.ac", "did you mean 'acc'"),
         ("train.loss.finale", "did you mean 'loss.final'"),
+        ("curve.earli", "did you mean 'curve.early'"),
+        ("kv.measured_bytes", "'kv.measured_bytes' is no metric; it starts with the kind of result"),
+        ("los.mean", "did you mean 'loss'"),
+        ("loss", "is no metric"),
     ],
 )
 def test_a_slip_is_named_with_what_was_meant(metric, said):

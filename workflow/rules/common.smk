@@ -278,11 +278,12 @@ def modules_of(run):
 
 
 def results_for_claims(paper):
-    """Result files that the claims of a paper read, of runs that are trained anyway; none with `missing: allow`."""
+    """Result files that only the claims of a paper read, of runs that are trained anyway; none with `missing: allow`."""
     if PROJECT.settings.missing == "allow":
         return []
     found = needs.needs_of(PROJECT, paper, needs.quantities_of_claims(PROJECT, paper))
-    return [f"results/{path}" for path in found.paths(among=RUNS)]
+    shown = {path for artifact in PROJECT.artifacts(paper) for path in results_of(artifact)}
+    return [file for path in found.paths(among=RUNS) if (file := f"results/{path}") not in shown]
 
 
 def untrained_manifest(run):
