@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -80,6 +81,17 @@ def check_targets(
         lines.append(f"{name}{hint}")
     if lines:
         raise UserError(lines)
+
+
+def filed(text: str) -> str:
+    """``@FILE`` with a JSON text that is too long for lines that people read; equal texts, equal names."""
+    path = Path(".snakemake/respath", f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json")
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    return f"@{path}"
 
 
 def export_environment(root: Path) -> None:

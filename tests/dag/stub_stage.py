@@ -47,8 +47,15 @@ def options_of(arguments: list[str]) -> dict[str, list[str]]:
     return options
 
 
+#: Settings that change nothing that is rendered.
+RESOURCES = ("papers", "runtime", "checkpoints", "locations", "items", "items_location", "tokenizers")
+
+
 def text_of(value: str) -> str:
-    return json.dumps(read_json(value[1:]), sort_keys=True) if value.startswith("@") else value
+    if not value.startswith("@"):
+        return value
+    content = read_json(value[1:])
+    return json.dumps({key: item for key, item in content.items() if key not in RESOURCES}, sort_keys=True)
 
 
 def digest(*parts: object) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from respath.papers import needs
 from respath.papers.check import open_papers
-from tests.project_copy import ProjectCopy
+from tests.project_copy import ProjectCopy, job_counts
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def edited(done):
     """The finished copy; every file that a test edits is put back afterwards."""
     names = [
         "config.yaml",
-        *(str(p.relative_to(done.path)) for p in done.path.glob("papers/resformer/*.yaml")),
+        *(str(p.relative_to(done.path)) for p in done.path.glob("papers/resformer/**/*.yaml")),
     ]
     before = {name: (done.path / name).read_text() for name in names}
     yield done
@@ -99,26 +99,95 @@ def test_nothing_is_planned_when_everything_is_there(done):
     assert done.planned("all") == {}
 
 
+def rendered_again(copy: ProjectCopy) -> tuple[set[str], str]:
+    """Tables, figures and pages that are planned, and nothing else may be; and what the dry run says."""
+    done = copy.snakemake("-n", "all")
+    said = done.stdout + done.stderr
+    assert done.returncode == 0 and set(job_counts(said)) <= {"table", "figure", "page", "all"}, said[-3000:]
+    found = re.findall(r"wildcards: scale=smoke, paper=resformer(?:, (?:table|figure)=(\w+))?\n", said)
+    return {name or "page" for name in found}, said
+
+
 @pytest.mark.parametrize(
-    ("name", "old", "new"),
+    ("name", "old", "new", "shown", "not_shown", "named"),
     [
-        ("papers/resformer/variants.yaml", 'label: "Identity"', 'label: "Identity!"'),
         (
             "papers/resformer/variants.yaml",
             'label: "Identity"\n    colour: "#4e79a7"',
-            'label: "Identity"\n    colour: "#4e79a8"',
+            'label: "Identity!"\n    colour: "#4e79a8"',
+            {"table3", "page"},
+            {"table12", "table13", "table14"},
+            "papers/resformer/variants.yaml: identity",
         ),
-        ("papers/resformer/tables.yaml", 'title: "Average valid loss for', 'title: "Mean valid loss for'),
-        ("papers/resformer/figures.yaml", 'title: "Training loss of 468M"', 'title: "Training loss, 468M"'),
-        ("papers/resformer/paper.yaml", "# Value Residual Learning as data", "# The paper as data"),
+        (
+            "papers/resformer/tables.yaml",
+            'title: "Average valid loss for',
+            'title: "Mean valid loss for',
+            {"page"},
+            {"table12", "table13", "fig2"},
+            "papers/resformer/tables.yaml: table",
+        ),
+        (
+            "papers/resformer/figures.yaml",
+            'title: "Training loss of 468M"',
+            'title: "Training loss, 468M"',
+            {"page"},
+            {"table3", "table12"},
+            "papers/resformer/figures.yaml: fig",
+        ),
+        (
+            "papers/resformer/reported/table13.yaml",
+            "rows:",
+            "# Looked at again.\nrows:",
+            {"table13", "page"},
+            {"table3", "table12", "table14", "fig2"},
+            "papers/resformer/reported/table13.yaml",
+        ),
+        (
+            "papers/resformer/claims.yaml",
+            "claims:",
+            "# Looked at again.\nclaims:",
+            {"page"},
+            {"table3", "table13", "fig2"},
+            "papers/resformer/claims.yaml",
+        ),
+        (
+            "papers/resformer/paper.yaml",
+            "# Value Residual Learning as data",
+            "# The paper as data",
+            {"page"},
+            {"table3", "table13", "fig2"},
+            "papers/resformer/paper.yaml",
+        ),
     ],
-    ids=["label", "colour", "title", "panel", "comment"],
+    ids=["label", "title", "panel", "printed number", "claim", "comment"],
 )
-def test_an_edit_for_people_renders_but_trains_nothing(edited, name, old, new):
+def test_an_edit_for_people_renders_what_shows_it_and_the_reason_names_it(
+    edited, name, old, new, shown, not_shown, named
+):
     edited.edit(name, old, new)
-    planned = edited.planned("all")
-    assert planned.get("table", 0) > 0
-    assert not {"train", "evaluate_loss", "evaluate_lm", "fetch_source", "sample", "tokenize"} & set(planned)
+    found, said = rendered_again(edited)
+    assert shown <= found and not found & not_shown, found
+    assert named in said
+
+
+def test_settings_that_are_resources_run_nothing_again(edited):
+    assert edited.planned(
+        "all", "--config", "runtime={threads: 2}", "checkpoints=elsewhere", "items=wheel"
+    ) == {
+        "eval_items": 1,
+        "overlap": 1,
+        "page": 1,
+        "all": 1,
+    }
+
+
+def test_a_dry_run_shows_no_json(fresh):
+    """Specs, settings and resources are files, also in the command lines that a failed job repeats."""
+    done = fresh.snakemake("-n", "resformer_table3", "-p")
+    said = done.stdout + done.stderr
+    assert "--spec @.snakemake/respath/" in said and "--runtime @.snakemake/respath/" in said
+    assert not [line for line in said.splitlines() if '{"' in line]
 
 
 def test_an_edited_learning_rate_trains_exactly_one_run_and_reverting_it_none(edited):

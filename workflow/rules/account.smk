@@ -13,9 +13,8 @@ rule measure_kv:
         mem_mb=4000,
         runtime=30,
     params:
-        definition=lambda w: fingerprint(
-            w.paper, "src/respath/accounting", "src/respath/model", scales=("paper",)
-        ),
+        **of_code("src/respath/accounting", "src/respath/model", "src/respath/spec"),
+        models=lambda w: stamps.stamp("models", entries_of_paper(w.paper)),
     shell:
         "python -m respath.accounting.kv --paper {wildcards.paper:q} --out {output:q} > {log:q} 2>&1"
 

@@ -46,6 +46,7 @@ rule analyze_untrained:
         "../../envs/evaluate.yaml"
     threads: THREADS
     resources:
+        spec=lambda w: jobs.filed(UNTRAINED[w.untrained][0].text),
         mem_mb=16000,
         runtime=60,
         tokens=lambda w: untrained_manifest(w.untrained),
@@ -54,7 +55,7 @@ rule analyze_untrained:
         sequences=lambda w: PROJECT.paper(UNTRAINED[w.untrained][0].paper).evaluation.analysis_sequences,
         modules=lambda w: ",".join(sorted(UNTRAINED[w.untrained][1])),
     shell:
-        "python -m respath.analysis --untrained --spec {params.spec:q} --run {wildcards.untrained:q}"
+        "python -m respath.analysis --untrained --spec {resources.spec:q} --run {wildcards.untrained:q}"
         " --tokens {resources.tokens:q} --sequences {params.sequences} --modules {params.modules}"
         " --out {output.analysis:q} --arrays {output.arrays:q} > {log:q} 2>&1"
 

@@ -1,7 +1,6 @@
 # The project read once at parse time, and the input functions of the rules. No torch here: a dry run stays under 2 s.
 import contextlib
 import functools
-import hashlib
 import io
 import json
 import os
@@ -12,9 +11,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
-from respath import jobs
+from respath import jobs, stamps
 from respath.quantities.analyses import CATALOGUE
 from respath.spec.document import identity
+from respath.accounting.kv import entries_of_paper
 from respath.spec.data import Gpt2Tokenizer, sample_id, tokenizer_id, tokens_id
 from respath.data.catalogue import source_ids
 from respath.errors import UserError, did_you_mean
@@ -125,8 +125,8 @@ CORPORA = {data.sample.corpus.name: data.sample.corpus for data in DATA.values()
 SOURCES = {name: source_ids(c.profile) if c.kind == "embedded" else ["files"] for name, c in CORPORA.items()}
 DOMAINS = sorted({domain for sample in SAMPLES.values() for domain in sample.domains})
 CHECKPOINTS = PROJECT.settings.checkpoints
-RUNTIME = canonical_json(PROJECT.settings.runtime.model_dump())
-CONFIG = canonical_json(PROJECT.settings.model_dump(mode="json"))
+RUNTIME = jobs.filed(canonical_json(PROJECT.settings.runtime.model_dump()))
+CONFIG = jobs.filed(canonical_json(PROJECT.settings.model_dump(mode="json")))
 ACCEPT_CODE = "--accept-code" if PROJECT.settings.runtime.accept_code else "--no-accept-code"
 THREADS = PROJECT.settings.runtime.threads or 1
 PROCESSES = PROJECT.settings.runtime.processes
@@ -147,7 +147,15 @@ or_leave(
     PROJECT.place,
 )
 #: Code that decides how tables, figures and pages look.
-REPORT_CODE = ("src/respath/reporting", "src/respath/comparison", "reports/templates")
+REPORT_CODE = (
+    "src/respath/reporting",
+    "src/respath/comparison",
+    "src/respath/quantities",
+    "src/respath/results",
+    "reports/templates",
+)
+#: Parameters of everything that is rendered. Functions, because braces in a text would be wildcards.
+SETTINGS = {f"config_{key}": (lambda w, text=text: text) for key, text in stamps.of_settings(PROJECT).items()}
 #: What `make demo` shows.
 DEMO = {
     folder.id: [f"{folder.id}_{name}" for name in folder.paper.demo]
@@ -184,22 +192,35 @@ wildcard_constraints:
 
 
 @functools.cache
-def fingerprint(paper, *folders, scales=("paper", SCALE)):
-    """Hash of the files that decide a cheap rule's output: the paper's own, and the library's (never for training).
+def stamps_of(name):
+    """What decides how a table, a figure (by target) or a page (by paper) looks, beside results: one parameter per file or key.
 
-    A parameter, not inputs: an edit renders again, and a dry run still shows what a table is made of.
+    Parameters, not inputs: an edit renders again, a dry run still shows what a table is made of, and its reason names the file.
     """
-    files = [
-        *definition_files(paper),
-        *(f"{at}/{scale}.yaml" for at in ("scales", f"papers/{paper}/scales") for scale in scales),
-    ]
-    files += sorted(str(path) for folder in folders for path in Path(folder).rglob("*") if path.is_file())
-    digest = hashlib.sha256()
-    for name in files:
-        if "__pycache__" not in name:
-            digest.update(name.encode())
-            digest.update(Path(name).read_bytes())
-    return digest.hexdigest()[:12]
+    if name in PAPERS:
+        return stamps.of_paper(PROJECT, name)
+    return stamps.of_artifact(PROJECT, PROJECT.artifact(name))
+
+
+def of_artifact(key):
+    """Parameter of a table or figure."""
+    return lambda w: stamps_of(artifact_of(w).target)[key]
+
+
+def of_paper(key):
+    """Parameter of a page."""
+    return lambda w: stamps_of(w.paper)[key]
+
+
+def of_code(*folders):
+    """Parameters: a stamp for each folder of code."""
+    return {f"code_{Path(folder).name}": (lambda w, f=folder: code_stamp(f)) for folder in folders}
+
+
+@functools.cache
+def code_stamp(folder):
+    """Stamp of one folder of code."""
+    return stamps.of_files(PROJECT.root, [folder])
 
 
 def manifest_of(run):
@@ -264,7 +285,7 @@ def downloads():
             *(
                 f"results/eval_items/{paper}/items.json"
                 for paper in PAPERS
-                if PROJECT.evaluation_of(paper).tasks
+                if PROJECT.paper(paper).evaluation.tasks
             ),
         ]
     )
@@ -355,14 +376,6 @@ def rendered(artifact):
     """The files of a table (CSV, LaTeX, Markdown) or of a figure (CSV, PDF, PNG)."""
     endings = ("csv", "tex", "md") if artifact.is_table else ("csv", "pdf", "png")
     return [f"reports/out/{SCALE}/{artifact.paper}/{artifact.id}.{ending}" for ending in endings]
-
-
-def definition_files(paper):
-    """The paper's own files that decide how its tables look."""
-    folder = Path("papers") / paper
-    names = ("paper", "variants", "tables", "figures", "claims", "decisions")
-    present = [str(path) for name in names if (path := folder / f"{name}.yaml").exists()]
-    return [*present, *sorted(map(str, (folder / "reported").glob("*.yaml")))]
 
 
 def spare_the_cores():

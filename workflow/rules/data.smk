@@ -59,6 +59,7 @@ rule scan:
     conda:
         "../../envs/data.yaml"
     resources:
+        spec=lambda w: jobs.filed(canonical_json(identity(SAMPLES[w.sample]))),
         mem_mb=2000,
         runtime=480,
         gpt2=lambda w: (detokenizer_of(w.sample) or ["auto"])[0],
@@ -67,7 +68,7 @@ rule scan:
         part=lambda w: int(w.part),
         parts=lambda w: int(w.parts),
     shell:
-        "python -m respath.data.sample --spec {params.spec:q} --sources {input.sources:q}"
+        "python -m respath.data.sample --spec {resources.spec:q} --sources {input.sources:q}"
         " --parts {params.parts} --part {params.part} --gpt2={resources.gpt2:q} --out {output:q} > {log:q} 2>&1"
 
 
@@ -86,6 +87,7 @@ rule sample:
     conda:
         "../../envs/data.yaml"
     resources:
+        spec=lambda w: jobs.filed(canonical_json(identity(SAMPLES[w.sample]))),
         mem_mb=4000,
         runtime=480,
         gpt2=lambda w: (detokenizer_of(w.sample) or ["auto"])[0],
@@ -94,7 +96,7 @@ rule sample:
         parts=lambda w: len(scans_of(w.sample)) or 1,
         sources=lambda w: SOURCES[SAMPLES[w.sample].corpus.name],
     shell:
-        "python -m respath.data.sample --spec {params.spec:q} --sources {input.sources:q}"
+        "python -m respath.data.sample --spec {resources.spec:q} --sources {input.sources:q}"
         " --parts {params.parts} --gpt2={resources.gpt2:q} --out {output:q} > {log:q} 2>&1"
 
 
@@ -110,6 +112,7 @@ rule tokenizer:
         "../../envs/data.yaml"
     threads: 2
     resources:
+        spec=lambda w: jobs.filed(canonical_json(identity(TOKENIZERS[w.tokenizer]))),
         mem_mb=4000,
         runtime=60,
         origin=lambda w: PROJECT.settings.tokenizers.get(w.tokenizer, "auto"),
@@ -117,7 +120,7 @@ rule tokenizer:
         spec=lambda w: canonical_json(identity(TOKENIZERS[w.tokenizer])),
         sample=lambda w, input: f"--sample {input.sample}" if input.sample else "",
     shell:
-        "RAYON_NUM_THREADS={threads} python -m respath.data.tokenizer --spec {params.spec:q} {params.sample}"
+        "RAYON_NUM_THREADS={threads} python -m respath.data.tokenizer --spec {resources.spec:q} {params.sample}"
         " --origin={resources.origin:q} --out {output:q} > {log:q} 2>&1"
 
 
@@ -136,13 +139,14 @@ rule tokenize:
     conda:
         "../../envs/data.yaml"
     resources:
+        spec=lambda w: jobs.filed(DATA_SPECS[w.tokens]),
         mem_mb=2000,
         runtime=240,
     params:
         spec=lambda w: DATA_SPECS[w.tokens],
         shard=lambda w: int(w.shard),
     shell:
-        "RAYON_NUM_THREADS={threads} python -m respath.data.tokenize --spec {params.spec:q} --sample {input.sample:q}"
+        "RAYON_NUM_THREADS={threads} python -m respath.data.tokenize --spec {resources.spec:q} --sample {input.sample:q}"
         " --tokenizer {input.tokenizer:q} --split {wildcards.split} --domain {wildcards.domain:q}"
         " --shard {params.shard} --out {output:q} > {log:q} 2>&1"
 
@@ -161,12 +165,13 @@ rule manifest:
     conda:
         "../../envs/data.yaml"
     resources:
+        spec=lambda w: jobs.filed(DATA_SPECS[w.tokens]),
         mem_mb=2000,
         runtime=60,
     params:
         spec=lambda w: DATA_SPECS[w.tokens],
     shell:
-        "python -m respath.data.manifest --spec {params.spec:q} --shards {input.shards:q} --sample {input.sample:q}"
+        "python -m respath.data.manifest --spec {resources.spec:q} --shards {input.shards:q} --sample {input.sample:q}"
         " --tokenizer {input.tokenizer:q} --sources {input.sources:q} --out {output:q} > {log:q} 2>&1"
 
 

@@ -66,6 +66,7 @@ rule ngrams:
     conda:
         "../../envs/evaluate.yaml"
     resources:
+        spec=lambda w: jobs.filed(RUNS[w.run].text),
         mem_mb=4000,
         runtime=60,
         tokens=lambda w: manifest_of(w.run),
@@ -73,7 +74,7 @@ rule ngrams:
         spec=lambda w: RUNS[w.run].text,
         sequences=lambda w: PROJECT.paper(RUNS[w.run].paper).evaluation.loss_sequences,
     shell:
-        "python -m respath.evaluation.ngrams --spec {params.spec:q} --tokens {resources.tokens:q}"
+        "python -m respath.evaluation.ngrams --spec {resources.spec:q} --tokens {resources.tokens:q}"
         " --sequences {params.sequences} --out {output:q} > {log:q} 2>&1"
 
 

@@ -19,12 +19,15 @@ rule table:
     localrule: True
     conda:
         "../../envs/report.yaml"
-    params:
+    resources:
         config=CONFIG,
+    params:
+        **SETTINGS,
+        **{key: of_artifact(key) for key in stamps.ARTIFACT},
+        **of_code(*REPORT_CODE),
         out=subpath(output.csv, parent=True),
-        definition=lambda w: fingerprint(w.paper, *REPORT_CODE),
     shell:
-        "python -m respath.reporting.table --target {wildcards.paper:q}_{wildcards.table:q} --config {params.config:q}"
+        "python -m respath.reporting.table --target {wildcards.paper:q}_{wildcards.table:q} --config {resources.config:q}"
         " --out-dir {params.out:q} > {log:q} 2>&1"
 
 
@@ -46,14 +49,16 @@ rule figure:
     conda:
         "../../envs/report.yaml"
     resources:
+        config=CONFIG,
         mem_mb=2000,
         runtime=10,
     params:
-        config=CONFIG,
+        **SETTINGS,
+        **{key: of_artifact(key) for key in stamps.ARTIFACT},
+        **of_code(*REPORT_CODE),
         out=subpath(output.csv, parent=True),
-        definition=lambda w: fingerprint(w.paper, *REPORT_CODE),
     shell:
-        "python -m respath.reporting.figure --target {wildcards.paper:q}_{wildcards.figure:q} --config {params.config:q}"
+        "python -m respath.reporting.figure --target {wildcards.paper:q}_{wildcards.figure:q} --config {resources.config:q}"
         " --out-dir {params.out:q} > {log:q} 2>&1"
 
 
@@ -70,11 +75,14 @@ rule page:
     localrule: True
     conda:
         "../../envs/report.yaml"
-    params:
+    resources:
         config=CONFIG,
-        definition=lambda w: fingerprint(w.paper, *REPORT_CODE),
+    params:
+        **SETTINGS,
+        **{key: of_paper(key) for key in stamps.PAPER},
+        **of_code(*REPORT_CODE),
     shell:
-        "python -m respath.reporting.page --paper {wildcards.paper:q} --config {params.config:q}"
+        "python -m respath.reporting.page --paper {wildcards.paper:q} --config {resources.config:q}"
         " --out {output:q} > {log:q} 2>&1"
 
 
@@ -89,12 +97,15 @@ rule demo_page:
     localrule: True
     conda:
         "../../envs/report.yaml"
-    params:
+    resources:
         config=CONFIG,
+    params:
+        **SETTINGS,
+        **{key: of_paper(key) for key in stamps.PAPER},
+        **of_code(*REPORT_CODE),
         only=lambda w: [PROJECT.artifact(target).id for target in DEMO[w.paper]],
-        definition=lambda w: fingerprint(w.paper, *REPORT_CODE),
     shell:
-        "python -m respath.reporting.page --paper {wildcards.paper:q} --config {params.config:q} --only {params.only:q}"
+        "python -m respath.reporting.page --paper {wildcards.paper:q} --config {resources.config:q} --only {params.only:q}"
         " --out {output:q} > {log:q} 2>&1"
 
 
@@ -143,11 +154,12 @@ rule pdf:
     localrule: True
     conda:
         "../../envs/report.yaml"
-    params:
+    resources:
         config=CONFIG,
+    params:
         papers=PAPERS,
     shell:
-        'for paper in {params.papers:q}; do python -m respath.reporting.pdf --paper "$paper" --config {params.config:q};'
+        'for paper in {params.papers:q}; do python -m respath.reporting.pdf --paper "$paper" --config {resources.config:q};'
         " done 2>&1 | tee {log:q}"
 
 
@@ -173,11 +185,12 @@ rule diff:
     localrule: True
     conda:
         "../../envs/report.yaml"
-    params:
+    resources:
         config=CONFIG,
+    params:
         out=f"reports/out/{SCALE}",
     shell:
-        "python -m respath.comparison --config {params.config:q} --out-json {params.out:q}/diff.json"
+        "python -m respath.comparison --config {resources.config:q} --out-json {params.out:q}/diff.json"
         " --out-md {params.out:q}/diff.md 2>&1 | tee {log:q}"
 
 
@@ -190,11 +203,12 @@ rule reference:
     localrule: True
     conda:
         "../../envs/report.yaml"
-    params:
+    resources:
         config=CONFIG,
+    params:
         out=f"reports/out/reference-{SCALE}",
     shell:
-        "python -m respath.reference render --config {params.config:q} --out {params.out:q} 2>&1 | tee {log:q}"
+        "python -m respath.reference render --config {resources.config:q} --out {params.out:q} 2>&1 | tee {log:q}"
 
 
 rule check:
@@ -206,9 +220,10 @@ rule check:
     localrule: True
     conda:
         "../../envs/report.yaml"
-    params:
+    resources:
         config=CONFIG,
+    params:
         out=f"reports/out/{SCALE}",
     shell:
-        "python -m respath.comparison --check --config {params.config:q} --out-json {params.out:q}/diff.json"
+        "python -m respath.comparison --check --config {resources.config:q} --out-json {params.out:q}/diff.json"
         " --out-md {params.out:q}/diff.md 2>&1 | tee {log:q}"

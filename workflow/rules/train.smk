@@ -16,18 +16,21 @@ rule train:
         "../../envs/train.yaml"
     threads: THREADS * PROCESSES
     resources:
+        spec=lambda w: jobs.filed(RUNS[w.run].text),
         mem_mb=8000,
         runtime=2880,
         tokens=lambda w: manifest_of(w.run),
         runtime_options=RUNTIME,
         # No parameter: what is measured on the way changes no weight, so a change trains nothing anew.
-        validation=lambda w: canonical_json(PROJECT.paper(RUNS[w.run].paper).changes.validation.model_dump()),
+        validation=lambda w: jobs.filed(
+            canonical_json(PROJECT.paper(RUNS[w.run].paper).changes.validation.model_dump())
+        ),
         checkpoints=CHECKPOINTS,
     params:
         spec=lambda w: RUNS[w.run].text,
     # exec: a queue signals all processes of a job, and a shell that dies of it would leave the trainer without a parent.
     shell:
-        "exec python -m respath.training --spec {params.spec:q} --tokens {resources.tokens:q}"
+        "exec python -m respath.training --spec {resources.spec:q} --tokens {resources.tokens:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --runtime {resources.runtime_options:q}"
         " --validation {resources.validation:q} --out {output:q} > {log:q} 2>&1"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
+from respath.config.arguments import json_argument
 from respath.errors import UserError
 from respath.papers.check import open_papers
 from respath.papers.library import Artifact, find_root
@@ -20,7 +20,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--project-root", type=Path, help="folder with papers/ and scales/ (default: found from here)"
     )
     parser.add_argument(
-        "--config", help='JSON object of dials that win over config.yaml, e.g. \'{"scale": "mini"}\''
+        "--config",
+        metavar="JSON|@FILE",
+        help='JSON object of dials that win over config.yaml, e.g. \'{"scale": "mini"}\'',
     )
     parser.add_argument("--scale", help="short for --config '{\"scale\": ...}'")
     parser.add_argument("--results", type=Path, help="folder of results (default: results/ in the project)")
@@ -33,12 +35,7 @@ def open_project(options: argparse.Namespace) -> tuple[Resolver, Results]:
     settings = Settings()
     settings.add_file(root / "config.yaml", required=False)
     if options.config:
-        try:
-            chosen = json.loads(options.config)
-        except json.JSONDecodeError as error:
-            raise UserError(
-                f'--config: not valid JSON ({error}); write it as \'{{"scale": "smoke"}}\''
-            ) from None
+        chosen = json_argument(options.config, "--config")
         if not isinstance(chosen, dict):
             raise UserError(f"--config: expects a JSON object, got {type(chosen).__name__}")
         settings.add("--config", chosen)
