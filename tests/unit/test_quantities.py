@@ -235,6 +235,8 @@ def test_losses_on_the_way_are_a_series_of_the_training(made, tmp_path):
     path = tmp_path / "runs" / run_id(project, "S", "mix", 1) / "train.json"
     record = read_json(path)
     write_json(path, record | {"validation": {"step": [5, 10], "tokens": [50, 100], "loss": [4.0, 3.0]}})
+    path = tmp_path / "runs" / run_id(project, "S", "mix", 2) / "train.json"
+    write_json(path, read_json(path) | {"validation": None})
     by_seed = Results(project, tmp_path).sample("toy", Quantity("train.validation", MIX)).by_seed
     assert by_seed[1].value["loss"] == [4.0, 3.0]
     assert by_seed[2].state == "not run"
