@@ -61,6 +61,12 @@ def base_project(folder: Path) -> ProjectCopy:
                 path.read_text(),
             )
         )
+    # Closing lines read real results; that files are there is checked before them.
+    common = folder / "workflow/rules/common.smk"
+    text = common.read_text()
+    closing = 'sys.executable, "-m", "respath.comparison.closing"'
+    assert closing in text
+    common.write_text(text.replace(closing, '"true"'))
     return copy
 
 

@@ -417,7 +417,7 @@ def close():
     ]
     command = [sys.executable, "-m", "respath.comparison.closing", "--config", CONFIG, "--files", *shown]
     if shown and subprocess.run(command).returncode:
-        raise WorkflowError("respath: what was asked for is not fresh: see above")
+        raise WorkflowError("respath: what was asked for is not fresh or cannot be read: see above")
 
 
 def failure_hint(path):
