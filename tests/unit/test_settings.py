@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respath.cli import main
+from respath.documents import check
 from respath.errors import UserError
 from respath.papers.check import open_papers
-from respath.settings import Settings
+from respath.settings import Settings, UserConfig
 from tests.golden.toy import ROOT as TOY
 from tests.project_copy import ROOT, ProjectCopy, clean_environment
 
@@ -121,17 +122,17 @@ def test_a_profile_holds_settings_beside_what_is_not_ours(tmp_path):
 def test_every_path_of_the_settings_fills_in_the_home_folder_and_variables(monkeypatch):
     monkeypatch.setenv("HOME", "/users/me")
     monkeypatch.setenv("SCRATCH", "/scratch")
-    config = open_papers(
-        TOY,
+    config = check(
+        UserConfig,
         {
-            "papers": ["toy"],
             "checkpoints": "~/ck",
             "locations": {"a": "$SCRATCH/a"},
             "tokenizers": {"neox": "${SCRATCH}/t.json", "gpt2": "wheel"},
             "items_location": "~/items",
             "hf_models": {"m": "~/m"},
         },
-    ).config
+        "settings",
+    )
     assert config.checkpoints == "/users/me/ck"
     assert config.locations == {"a": "/scratch/a"}
     assert config.tokenizers == {"neox": "/scratch/t.json", "gpt2": "wheel"}
