@@ -1,5 +1,6 @@
 """Settings mean the same wherever they stand, and a problem names the place that it is from."""
 
+import os
 import string
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from respath.cli import main
 from respath.documents import check
 from respath.errors import UserError
+from respath.files import write_json
 from respath.papers.check import open_papers
 from respath.settings import Settings, UserConfig
 from tests.golden.toy import ROOT as TOY
@@ -252,3 +254,13 @@ def test_every_path_option_of_the_command_fills_in_or_refuses(monkeypatch, capsy
     # The manifest is looked at after the weights, which are missing here.
     assert str(tmp_path / "home/file") in said or command[-1] == "--tokens-manifest"
     assert not (tmp_path / "~").exists()
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_results_are_as_readable_as_the_umask_says(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        write_json(tmp_path / "result.json", {})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "result.json").stat().st_mode & 0o777 == mode
