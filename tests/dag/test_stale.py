@@ -21,8 +21,10 @@ from tests.project_copy import ROOT, ProjectCopy, clean_environment
 def finished(tmp_path_factory):
     """A copy in which every job of one run's losses counts as done, and the run."""
     copy = ProjectCopy(tmp_path_factory.mktemp("stale"))
-    run = open_papers(copy.path, {"scale": "smoke"}).resolve(
-        "resformer", RunRequest(size="82M", variant="identity"), 1
+    run = (
+        open_papers(copy.path, {"scale": "smoke"})
+        .paper("resformer")
+        .run(RunRequest(size="82M", variant="identity"), 1)
     )
     copy.pretend_done(f"results/evals/{run.id}/loss.json")
     return copy, run
