@@ -62,11 +62,11 @@ def copy(tmp_path) -> ProjectCopy:
 
 
 def sample_of(copy: ProjectCopy) -> str:
-    return f"results/samples/{sample_id(open_papers(copy.path).data_of('resformer').sample)}/sample.json"
+    return f"results/samples/{sample_id(open_papers(copy.path).paper('resformer').data.sample)}/sample.json"
 
 
 def manifest_of(copy: ProjectCopy) -> str:
-    return f"results/tokens/{tokens_id(open_papers(copy.path).data_of('resformer'))}/manifest.json"
+    return f"results/tokens/{tokens_id(open_papers(copy.path).paper('resformer').data)}/manifest.json"
 
 
 def test_after_ctrl_c_in_the_sample_all_of_the_table_is_planned(copy):

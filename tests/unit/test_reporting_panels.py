@@ -745,7 +745,7 @@ def test_equal_specs_of_several_figures_are_one_run(paper):
 
 def test_every_analysis_that_figures_draw_is_wanted_of_the_right_runs(paper):
     wanted = {
-        name: paper.analyses_of(paper.artifact(f"resformer_{name}"))
+        name: needs.of_artifact(paper, paper.artifact(f"resformer_{name}")).analyses
         for name in ("fig4", "fig6", "fig9", "fig13")
     }
     assert {frozenset(modules) for modules in wanted["fig4"].values()} == {frozenset({"gradients"})}
@@ -754,7 +754,7 @@ def test_every_analysis_that_figures_draw_is_wanted_of_the_right_runs(paper):
     assert {frozenset(modules) for modules in wanted["fig13"].values()} == {
         frozenset({"importance", "norms"})
     }
-    (untrained,) = paper.untrained_of(paper.artifact("resformer_fig12")).values()
+    (untrained,) = needs.of_artifact(paper, paper.artifact("resformer_fig12")).untrained.values()
     assert untrained[0].size == "468M" and untrained[1] == {"importance", "similarity"}
 
 
