@@ -62,6 +62,7 @@ def test_bf16_states_are_combined_in_fp32_and_rounded_once(case):
     exact = [argument.detach().double().requires_grad_() for argument in low]
     out, expected = function(*low), expression(*exact)
     assert out.dtype == (torch.float32 if case == "normed_linear" else torch.bfloat16)
+    # One rounding to bf16 moves a value by 2**-8 of itself at most; sums in fp32 by far less, in any order.
     rounding = 1e-5 if case == "normed_linear" else 2**-8
     torch.testing.assert_close(out.float(), expected.float(), rtol=rounding, atol=1e-6)
     grad = torch.ones_like(expected)
@@ -70,6 +71,7 @@ def test_bf16_states_are_combined_in_fp32_and_rounded_once(case):
         low, gradients, torch.autograd.grad(expected, exact, grad), strict=True
     ):
         assert actual.dtype == argument.dtype
+        # Two roundings: of the gradient that comes in, and of the one that goes out.
         torch.testing.assert_close(actual.double(), wanted, rtol=2**-7, atol=1e-5)
 
 

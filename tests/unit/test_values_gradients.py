@@ -246,4 +246,5 @@ def test_the_low_precision_sum_has_the_gradients_of_the_same_sum_in_fp32():
     exact = torch.autograd.grad(wide, [*terms, *weights], toward.float())
     for a, b in zip(ours, exact, strict=True):
         assert a.dtype == b.dtype
+        # One rounding to bf16 is 2**-8 at most; half of what is allowed was met under two instruction sets.
         torch.testing.assert_close(a.float(), b.float(), rtol=2**-7, atol=2e-2 if a.dim() == 0 else 0)
