@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from respath.data.documents import list_corpus
-from respath.data.overlap import DOMAIN_BYTES, WORDS, Grams, main, overlap
+from respath.data.overlap import DOMAIN_BYTES, main, overlap
+from respath.data.runs_of_words import WORDS, runs_of_words
 from respath.data.sample import make_sample
 from respath.errors import UserError
 from respath.files import read_json, sha256_file, write_json
@@ -56,7 +57,7 @@ def planted(tmp_path):
     documents += [
         (A, f"before {questions[3]} after"),
         (A, f"once more {questions[3]}"),
-        (B, "x, " + "; ".join(word.upper() for word in cut) + "."),
+        *((B, f"{mark}, " + "; ".join(word.upper() for word in cut) + ".") for mark in "xyz"),
         (B, " ".join(questions[9].split()[:12])),
     ]
     rng.shuffle(documents)
@@ -86,8 +87,8 @@ def test_planted_overlaps_are_found_and_nothing_else_is(planted):
     }
     assert content["skipped"] == {"gone": "needs hub"}
     read = content["domains"]
-    # One document of each domain may be held out.
-    assert read[A]["documents"] == read[A]["of_documents"] >= 41 and read[A]["hit"] in (1, 2)
+    # A quarter of so few documents is held out, and not read.
+    assert read[A]["documents"] == read[A]["of_documents"] >= 31 and read[A]["hit"] in (1, 2)
 
 
 def test_the_report_is_the_same_bytes_each_time_and_never_holds_an_items_text(planted, tmp_path):
@@ -108,26 +109,13 @@ def test_only_the_first_documents_of_the_seeded_order_are_read(planted):
 
 
 def test_runs_of_words_ignore_case_and_punctuation_and_need_thirteen_words():
-    grams = Grams(1)
     text = "One, two three FOUR five six: seven eight nine ten eleven twelve thirteen"
     plain = text.lower().replace(",", "").replace(":", " ")
-    assert len(grams(text)) == 1 and grams(text).tolist() == Grams(1)(plain).tolist()
-    assert len(grams(" ".join(text.split()[:12]))) == 0
+    assert len(runs_of_words(text)) == 1 and runs_of_words(text).tolist() == runs_of_words(plain).tolist()
+    assert len(runs_of_words(" ".join(text.split()[:12]))) == 0
     swapped = " ".join([*text.split()[1:], "one"])
-    assert grams(swapped).tolist() != grams(text).tolist()
-    assert len(grams(" ".join(["same"] * 40))) == 40 - WORDS + 1
-    assert Grams(2)(text).tolist() != grams(text).tolist()
-
-
-def test_remembered_words_are_forgotten_without_a_difference(monkeypatch):
-    from respath.data import overlap as module
-
-    rng = random.Random(2)
-    texts = [sentence(rng, 30) for _ in range(20)]
-    expected = [Grams(1)(text).tolist() for text in texts]
-    monkeypatch.setattr(module, "_REMEMBERED", 10)
-    grams = Grams(1)
-    assert [grams(text).tolist() for text in texts] == expected and len(grams._known) <= 60
+    assert runs_of_words(swapped).tolist() != runs_of_words(text).tolist()
+    assert len(runs_of_words(" ".join(["same"] * 40))) == 40 - WORDS + 1
 
 
 def test_items_that_changed_or_lie_elsewhere_are_refused(planted, capsys):

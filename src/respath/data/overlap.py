@@ -8,9 +8,7 @@ Memory is bounded by the items (some 20 bytes a word) however large the sample i
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,43 +17,14 @@ from typing import Any
 import numpy as np
 
 from respath.data.paths import inside
+from respath.data.runs_of_words import WORDS, Found, runs_of_words
 from respath.data.shards import shard_path, texts
 from respath.errors import UserError, guard
 from respath.files import read_json, sha256_file, write_json
 
-WORDS = 13
 #: Text read of each domain. Documents lie in seeded order, so the first ones are a random sample of the domain.
 DOMAIN_BYTES = 64 << 20
-_REMEMBERED = 1 << 20
 _EXAMPLES = 5
-_WORD = re.compile(r"\w+")
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-
-
-class Grams:
-    """64-bit hashes of runs of ``WORDS`` words; equal runs of words have equal hashes."""
-
-    def __init__(self, seed: int):
-        self._key = str(seed).encode()
-        self._known: dict[str, int] = {}
-
-    def __call__(self, text: str) -> np.ndarray:
-        """Shape (words - 12,), uint64; empty for a shorter text."""
-        words = _WORD.findall(text.lower())
-        count = len(words) - WORDS + 1
-        if count < 1:
-            return np.empty(0, np.uint64)
-        if len(self._known) > _REMEMBERED:
-            self._known.clear()
-        for word in set(words).difference(self._known):
-            digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8, key=self._key)
-            self._known[word] = int.from_bytes(digest.digest(), "little")
-        hashes = np.fromiter(map(self._known.__getitem__, words), np.uint64, len(words))
-        grams = np.zeros(count, np.uint64)
-        for place in range(WORDS):
-            grams *= _MULTIPLIER
-            grams += hashes[place : place + count]
-        return grams
 
 
 def texts_of(row: Any) -> Iterator[str]:
@@ -82,9 +51,9 @@ def _rows(path: Path) -> Iterator[Any]:
 
 
 class Items:
-    """The items of all tasks as sorted runs, and which of these were seen in which domain."""
+    """The runs of words of all tasks' items, and which of these were seen in which domain."""
 
-    def __init__(self, items_json: Path, grams: Grams):
+    def __init__(self, items_json: Path):
         content = read_json(items_json)
         if not isinstance(content, dict) or content.get("kind") != "eval_items":
             raise UserError(
@@ -92,7 +61,7 @@ class Items:
             )
         self.skipped: dict[str, str] = {}
         self.counts: dict[str, dict[str, int]] = {}
-        hashes, owners = [np.empty(0, np.uint64)], [np.empty(0, np.uint32)]
+        runs: list[np.ndarray] = []
         #: Task and number of every item that is long enough.
         self.owners: list[tuple[str, int]] = []
         for task, entry in sorted(content["tasks"].items()):
@@ -107,28 +76,19 @@ class Items:
             counts = {"items": 0, "long_enough": 0}
             for number, row in enumerate(_rows(path)):
                 counts["items"] += 1
-                found = np.unique(np.concatenate([np.empty(0, np.uint64), *map(grams, texts_of(row))]))
+                found = np.concatenate([np.empty(0, np.uint64), *map(runs_of_words, texts_of(row))])
                 if len(found):
                     counts["long_enough"] += 1
-                    hashes.append(found)
-                    owners.append(np.full(len(found), len(self.owners), np.uint32))
+                    runs.append(found)
                     self.owners.append((task, number))
             self.counts[task] = counts
-        self._hashes, self._place = np.unique(np.concatenate(hashes), return_inverse=True)
-        self._owner = np.concatenate(owners)
+        self._found = Found(runs)
         self._seen: dict[str, np.ndarray] = {}
 
-    def see(self, domain: str, grams: np.ndarray) -> bool:
+    def see(self, domain: str, text: str) -> bool:
         """Mark the items' runs that occur in a document; whether there was one."""
-        if not len(self._hashes) or not len(grams):
-            return False
-        places = np.searchsorted(self._hashes, grams)
-        places[places == len(self._hashes)] = 0
-        found = places[self._hashes[places] == grams]
-        if domain not in self._seen:
-            self._seen[domain] = np.zeros(len(self._hashes), bool)
-        self._seen[domain][found] = True
-        return bool(len(found))
+        seen = self._seen.setdefault(domain, self._found.nothing())
+        return self._found.see(runs_of_words(text), seen)
 
     def hits(self) -> dict[str, dict[str, Any]]:
         """Per task: items hit, also by domain, and the numbers (never the text) of the first ones."""
@@ -137,8 +97,7 @@ class Items:
         }
         hit = np.zeros(len(self.owners), bool)
         for domain, seen in sorted(self._seen.items()):
-            here = np.zeros(len(self.owners), bool)
-            here[self._owner[seen[self._place]]] = True
+            here = self._found.counts(seen) > 0
             hit |= here
             for index in np.flatnonzero(here):
                 domains = tasks[self.owners[index][0]]["domains"]
@@ -154,9 +113,7 @@ class Items:
 def overlap(sample_json: Path, items_json: Path, domain_bytes: int = DOMAIN_BYTES) -> dict[str, Any]:
     """The report: sampled documents of each domain, items and items hit of each task. Raises UserError for damaged input."""
     sample = read_json(sample_json)
-    seed = sample["spec"].get("seed", 1)
-    grams = Grams(seed)
-    items = Items(items_json, grams)
+    items = Items(items_json)
     sampled = {}
     for domain, entry in sorted(sample["domains"].items()):
         train = entry["splits"]["train"]
@@ -167,7 +124,7 @@ def overlap(sample_json: Path, items_json: Path, domain_bytes: int = DOMAIN_BYTE
             for text in texts(shard_path(sample_json, sample, domain, "train", shard)):
                 documents += 1
                 size += len(text.encode())
-                hit += items.see(domain, grams(text))
+                hit += items.see(domain, text)
                 if size >= domain_bytes:
                     break
         sampled[domain] = {
@@ -181,7 +138,6 @@ def overlap(sample_json: Path, items_json: Path, domain_bytes: int = DOMAIN_BYTE
         "schema": 1,
         "kind": "overlap",
         "words": WORDS,
-        "seed": seed,
         "domain_bytes": domain_bytes,
         "sample_inputs": sample["inputs"],
         "items_sha256": sha256_file(items_json),

@@ -1,13 +1,15 @@
 """Which documents are trained and validated on: seeded shuffle, held-out split, duplicates, byte budgets, shards.
 
-The order of a domain is the order of a keyed hash of the text, so it depends on the seed and the text alone: not on file
-names, file order or machine. Two steps: ``scan_part`` reads some of the corpus' files (parts are independent jobs) and
-leaves sorted runs; ``make_sample`` merges all runs into the shards. Memory is bounded for a corpus of any size, and what
+The order of a domain is the order of a keyed hash of the text with its white space folded, so it depends on the seed and the
+text alone: not on file names, file order or machine. Three steps: ``scan_part`` reads some of the corpus' files (parts are
+independent jobs) and leaves sorted runs; ``make_sample`` merges all runs into the shards; then it reads the training shards
+once more and drops what was held out but shares runs of words with them. Memory is bounded for a corpus of any size, and what
 certainly lies beyond the byte budget is not written at all. The result does not depend on the number of parts.
 """
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import hashlib
 import heapq
@@ -35,10 +37,11 @@ from respath.data.documents import (
     load_source,
 )
 from respath.data.options import stage_parser
-from respath.data.shards import SPLITS, Hashing
+from respath.data.runs_of_words import WORDS, Found, folded, runs_of_words
+from respath.data.shards import SPLITS, Hashing, rows, texts
 from respath.errors import UserError, guard
 from respath.files import atomic_open, content_hash, read_json, write_json
-from respath.spec.data import Sample
+from respath.spec.data import DATA_VERSION, Sample
 from respath.spec.document import identity
 
 #: Rows that are sorted in memory at a time: one run.
@@ -48,15 +51,25 @@ FRAME_BYTES = 128 << 10
 #: A budget's first bytes are kept with this margin, as duplicates fall away later; more when that was too little.
 MARGIN = 1.1
 #: Raised by one when a scan's files come to mean something else.
-FORMAT = 1
+FORMAT = 2
+#: A held-out document of which this share of its runs of 13 words stands in training text is a near-duplicate, or holds or
+#: is a copy of one, and is dropped.
+NEAR_DUPLICATE = 0.05
+#: Runs of held-out documents that are remembered, over all domains; of each document a random part where that is less than all.
+RUNS_REMEMBERED, LEAST_RUNS = 1 << 24, 64
+#: A validation split has at least this many documents where the domain has four times as many: no document is more than
+#: this part of it.
+VALIDATION_DOCUMENTS = 16
 _BINS = 1 << 16
-#: domain, key, trained on, file, row, bytes of text, bytes of the row
-_HEADER = struct.Struct(">H16sBIQII")
+#: Folder below ``scan/`` of what was held out, until it is compared with the training shards.
+HELD_OUT = "held-out"
+#: domain, key, trained on, hash of the text as it is, file, row, bytes of text, bytes of the row
+_HEADER = struct.Struct(">H16sB8sIQII")
 
 
 def document_id(text: str) -> bytes:
-    """128-bit hash of the text: equal texts are one document."""
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+    """128-bit hash of the folded text: texts that differ in white space alone are one document."""
+    return hashlib.blake2b(folded(text).encode(), digest_size=16).digest()
 
 
 def shuffle_key(identifier: bytes, seed: int) -> bytes:
@@ -73,18 +86,21 @@ def split_value(identifier: bytes) -> float:
     ) / (1 << 48)
 
 
-class _Extreme:
-    """Remembers the document of a domain with the smallest value: held out (or kept) when a split would be empty."""
+class _Lowest:
+    """Remembers the ``most`` documents of a domain with the smallest values, so that a split is never too small."""
 
-    def __init__(self):
-        self.value, self.key = float("inf"), b""
+    def __init__(self, most: int):
+        self.most = most
+        self.found: list[tuple[float, bytes]] = []
 
     def see(self, value: float, key: bytes) -> bool:
-        """Whether this document is the new extreme."""
-        if value < self.value:
-            self.value, self.key = value, key
-            return True
-        return False
+        """Whether this document is among them now; a copy is no further document."""
+        if len(self.found) == self.most and (value, key) > self.found[-1]:
+            return False
+        if (value, key) not in self.found:
+            bisect.insort(self.found, (value, key))
+            del self.found[self.most :]
+        return True
 
 
 class _Cutoff:
@@ -140,7 +156,7 @@ class _Runs:
             return
         import zstandard
 
-        self._records.sort(key=lambda record: record[:5])
+        self._records.sort(key=lambda record: record[:6])
         compressor = zstandard.ZstdCompressor(level=1)
         path = self.folder / f"{len(self.files):05d}.run"
         with atomic_open(path) as stream:
@@ -232,7 +248,11 @@ class _ShardWriter:
 def _row(document: Document) -> bytes:
     """A shard's row, in the original format, with the document's origin; it is never shown the tokenizer."""
     meta = {**document.meta, "redpajama_set_name": document.domain, "where": document.where}
-    row = json.dumps({"text": document.text, "meta": meta}, ensure_ascii=False, sort_keys=True, default=str)
+    return _written({"text": document.text, "meta": meta})
+
+
+def _written(content: dict[str, Any]) -> bytes:
+    row = json.dumps(content, ensure_ascii=False, sort_keys=True, default=str)
     # A lone surrogate in meta becomes what JSON writes for it.
     return row.encode("utf-8", "backslashreplace")
 
@@ -251,7 +271,46 @@ def _inputs(sample: Sample, sources: Sequence[Source]) -> str:
         for s in sources
         for f in s.content["files"]
     )
-    return content_hash([identity(sample), files], digits=64)
+    return content_hash([DATA_VERSION, identity(sample), files], digits=64)
+
+
+def document_bytes(sample: Sample) -> int | None:
+    """Text of one document that is held out, at most; None without a budget.
+
+    Half of its part: what is dropped as a near-duplicate, or is shorter than allowed, leaves room for further documents.
+    """
+    budget = sample.validation_bytes
+    return None if budget is None else max(1, budget // (2 * VALIDATION_DOCUMENTS))
+
+
+_BOUNDARIES = ("\n\n", "\n", " ")
+
+
+def excerpt(text: str, limit: int) -> str:
+    """A stretch of at most ``limit`` UTF-8 bytes, from a place that the text's own hash draws; whole texts stay whole.
+
+    It begins and ends at an empty line where one is near (within a quarter of its length), else at a line, else at a blank.
+    """
+    size = len(text.encode())
+    if size <= limit:
+        return text
+    length = len(text) * limit // size
+    draw = int.from_bytes(
+        hashlib.blake2b(document_id(text), digest_size=8, person=b"respath-cut").digest(), "big"
+    )
+    start = draw % (len(text) - length + 1)
+    for mark in _BOUNDARIES:
+        if start and (found := text.find(mark, start, start + length // 4)) >= 0:
+            start = found + len(mark)
+            break
+    cut = text[start : start + length]
+    while len(cut.encode()) > limit:  # more bytes per character here than elsewhere
+        cut = cut[: len(cut) * limit // len(cut.encode())]
+    if start + len(cut) < len(text):
+        for mark in _BOUNDARIES:
+            if (found := cut.rfind(mark, len(cut) - len(cut) // 4)) > 0:
+                return cut[:found]
+    return cut
 
 
 def part_name(part: int, parts: int) -> str:
@@ -275,7 +334,7 @@ def scan_part(
     """
     name = part_name(part, parts)
     out, runs_folder = folder / "scan" / f"{name}.json", folder / "scan" / name
-    own = has_own_validation(sources)
+    own, longest = has_own_validation(sources), document_bytes(sample)
     files = [(n, file) for n, file in enumerate(files_in_order(sources)) if n % parts == part]
     # Of this part's files alone: another part's file that was broken and is whole now costs this one nothing.
     listed = [
@@ -294,7 +353,9 @@ def scan_part(
     budgets |= {("validation", d): sample.validation_bytes for d in domains}
     cutoffs = {key: _Cutoff(budget, margin) for key, budget in budgets.items()}
     documents_in: Counter[str] = Counter()
-    lowest, highest = ({d: _Extreme() for d in domains} for _ in range(2))
+    # Four times the documents wanted: so many are all documents of a domain, or enough to take from.
+    lowest = {d: _Lowest(4 * VALIDATION_DOCUMENTS) for d in domains}
+    highest = {d: _Lowest(1) for d in domains}
     held_out_keys: list[bytes] = []
     refused_rows: list[list[Any]] = []
     how = {
@@ -320,9 +381,14 @@ def scan_part(
                 held_out = value < sample.validation_share
                 extreme = lowest[domain].see(value, key)
                 extreme = highest[domain].see(-value, key) or extreme
-            text_bytes = len(document.text.encode())
-            if cutoffs["validation" if held_out else "train", domain].admits(key, text_bytes) or extreme:
-                runs.add(number[domain], key, not held_out, place, row_number, text_bytes, _row(document))
+            text = document.text.encode()
+            counted = min(len(text), longest) if held_out and longest else len(text)
+            if cutoffs["validation" if held_out else "train", domain].admits(key, counted) or extreme:
+                # Of copies that differ in white space the same one stays, whatever the order of the files.
+                spelled = hashlib.blake2b(text, digest_size=8).digest()
+                runs.add(
+                    number[domain], key, not held_out, spelled, place, row_number, len(text), _row(document)
+                )
         refused_rows += [[place, line] for line in refusals.lines[len(refused_rows) :]]
     runs.flush()
     with atomic_open(runs_folder / "held_out.keys") as stream:
@@ -345,7 +411,9 @@ def scan_part(
             for split in SPLITS
         },
         "extremes": {
-            d: [[e.value, e.key.hex()] for e in (lowest[d], highest[d])] for d in domains if lowest[d].key
+            d: [[[value, key.hex()] for value, key in side[d].found] for side in (lowest, highest)]
+            for d in domains
+            if lowest[d].found
         },
     }
     write_json(out, content)
@@ -369,7 +437,7 @@ def _merge(
     sample: Sample, own: bool, folder: Path, scans: Sequence[dict[str, Any]], max_rows: int
 ) -> dict[str, Any] | None:
     """One pass over all runs, domain by domain in the seeded order. None: the margin was too small (many duplicates)."""
-    domains = list(sample.domains)
+    domains, longest = list(sample.domains), document_bytes(sample)
     documents_in: Counter[str] = Counter()
     other: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
@@ -403,14 +471,14 @@ def _merge(
             s: min((scan["reach"][s].get(domain, _BINS) for scan in scans), default=_BINS) for s in SPLITS
         }
         moved = _moved(sample, own, domain, scans)
-        duplicates, before = 0, b""
+        duplicates, excerpts, before = 0, 0, b""
         with (
             _ShardWriter(folder, "train", domain, sample.shards) as train,
-            _ShardWriter(folder, "validation", domain, 1) as validation,
+            _ShardWriter(folder / "scan", HELD_OUT, domain, 1) as validation,
         ):
             writers = {"train": train, "validation": validation}
             taken = dict.fromkeys(SPLITS, 0)
-            for _, key, trained, _, _, text_bytes, row in records:
+            for _, key, trained, _, _, _, text_bytes, row in records:
                 split = "train" if moved.get(key, trained) else "validation"
                 budget = budgets[split]
                 # Full is full: copies of what lies beyond count as beyond, or the count would depend on the margin.
@@ -420,8 +488,13 @@ def _merge(
                     duplicates += 1
                     continue
                 before = key
+                counted = text_bytes
+                if split == "validation" and longest and text_bytes > longest:
+                    # Counted as in the scan, although the stretch may be shorter than allowed.
+                    row, text_bytes = _excerpt_of(row, longest)
+                    counted, excerpts = longest, excerpts + 1
                 writers[split].add(row, text_bytes)
-                taken[split] += text_bytes
+                taken[split] += counted
             for split in SPLITS:
                 if reach[split] < _BINS and taken[split] < budgets[split]:
                     return None
@@ -434,32 +507,105 @@ def _merge(
             "refused": refused[domain],
             "duplicates": duplicates,
             "beyond_budget": documents_in[domain] - duplicates - out,
+            "excerpts": excerpts,
             "splits": splits,
         }
     for counts in by_domain.values():
         reasons.subtract(counts)
-    rows = sorted((tuple(row) for scan in scans for row in scan["refused_rows"]), key=lambda row: row[0])
+    lines = sorted((tuple(row) for scan in scans for row in scan["refused_rows"]), key=lambda row: row[0])
     return {
         "domains": {domain: result[domain] for domain in domains},
         # Rows that could not be attributed to a domain.
         "refused": {reason: n for reason, n in sorted(reasons.items()) if n},
-        "refused_rows": [line for _, line in rows[:max_rows]],
+        "refused_rows": [line for _, line in lines[:max_rows]],
         "other_domains": dict(sorted(other.items())),
     }
 
 
 def _moved(sample: Sample, own: bool, domain: str, scans: Sequence[dict[str, Any]]) -> dict[bytes, bool]:
-    """{key: trained on} of documents that change sides: a small domain may have none on one side of the hash split."""
+    """{key: trained on} of documents that change sides: in a small domain the hash split may hold out too few, or all."""
     extremes = [scan["extremes"][domain] for scan in scans if domain in scan["extremes"]]
     if own or not extremes:
         return {}
-    lowest, highest = (min(pair[side] for pair in extremes) for side in (0, 1))
-    moved = {}
-    if lowest[0] >= sample.validation_share:
-        moved[bytes.fromhex(lowest[1])] = False
-    if -highest[0] < sample.validation_share:
-        moved[bytes.fromhex(highest[1])] = True
+    lowest, highest = (
+        sorted({(value, bytes.fromhex(key)) for pair in extremes for value, key in pair[side]})
+        for side in (0, 1)
+    )
+    # Fewer are known only where the domain has fewer.
+    lowest = lowest[: 4 * VALIDATION_DOCUMENTS]
+    wanted = max(1, len(lowest) // 4)
+    moved = {key: False for value, key in lowest[:wanted] if value >= sample.validation_share}
+    if -highest[0][0] < sample.validation_share:
+        moved[highest[0][1]] = True
     return moved
+
+
+def _excerpt_of(row: bytes, limit: int) -> tuple[bytes, int]:
+    """(row with a stretch of its text, UTF-8 bytes of that)."""
+    content = json.loads(row)
+    content["text"] = excerpt(content["text"], limit)
+    return _written(content), len(content["text"].encode())
+
+
+def _drop_copies(sample: Sample, folder: Path, domains: dict[str, Any]) -> None:
+    """Write the validation shards from what was held out, without near-duplicates of training text in any domain.
+
+    Adds the counts to ``domains`` (entries of sample.json). Raises UserError for every domain that has nothing left.
+    """
+    held = {
+        domain: folder / "scan" / entry["splits"]["validation"]["shards"][0]["path"]
+        for domain, entry in domains.items()
+    }
+    documents = sum(entry["splits"]["validation"]["documents"] for entry in domains.values())
+    found = Found(
+        (runs_of_words(text) for path in held.values() for text in texts(path)),
+        max(LEAST_RUNS, RUNS_REMEMBERED // documents),
+    )
+    seen = found.nothing()
+    for entry in domains.values():
+        for shard in entry["splits"]["train"]["shards"]:
+            for text in texts(folder / shard["path"]):
+                found.see(runs_of_words(text), seen)
+    shares = zip(found.counts(seen).tolist(), found.kept.tolist(), strict=True)
+    wrong = []
+    for domain, entry in domains.items():
+        shared = {"held_out": [0, 0], "validation": [0, 0]}
+        near = short = 0
+        with _ShardWriter(folder, "validation", domain, 1) as writer:
+            for row in rows(held[domain]):
+                count, of = next(shares)
+                copied = of > 0 and count >= NEAR_DUPLICATE * of
+                near, short = near + copied, short + (of == 0)
+                for name in ("held_out", "validation")[: 1 if copied else 2]:
+                    shared[name][0] += count
+                    shared[name][1] += of
+                if not copied:
+                    writer.add(row, len(json.loads(row)["text"].encode()))
+        held_out = entry["splits"]["validation"]["documents"]
+        if near == held_out:
+            wrong.append(
+                f"{folder / 'sample.json'}: domains.{domain}: each of its {held_out} held-out documents shares {NEAR_DUPLICATE:.0%} "
+                f"or more of its runs of {WORDS} words with training text, so nothing is left to validate on; "
+                f"{_MORE[sample.corpus.kind]}"
+            )
+        entry["splits"]["validation"] = writer.summary()
+        entry |= {
+            "held_out": held_out,
+            "near_duplicates": near,
+            # Fewer words than a run: compared as a whole alone.
+            "too_short_to_compare": short,
+            # [found in training text, of so many], before and after near-duplicates were dropped.
+            "shared_runs": shared,
+        }
+    if wrong:
+        raise UserError(wrong)
+
+
+_MORE = {
+    "embedded": "use `--config corpus=embedded-debian`, which has more sources",
+    "local": "name validation_files that are no copies of train_files, or add text of this domain to the folder",
+    "hub": "name validation_files that are no copies of train_files, or widen train_files",
+}
 
 
 def _empty(sample: Sample, domain: str, what: str, refused: dict[str, int], other: Counter[str]) -> str:
@@ -520,6 +666,7 @@ def make_sample(
         ]
         filled = _merge(sample, own, out.parent, scans, max_refused)
         margin *= 3
+    _drop_copies(sample, out.parent, filled["domains"])
     keys = (
         "source",
         "corpus",
@@ -544,6 +691,7 @@ def make_sample(
         **filled,
     }
     write_json(out, content)
+    shutil.rmtree(out.parent / "scan" / HELD_OUT)
     # As large as the sample itself; the small lists of the parts are Snakemake's to delete.
     for part in range(parts):
         shutil.rmtree(out.parent / "scan" / part_name(part, parts), ignore_errors=True)
@@ -599,7 +747,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         train, validation = entry["splits"]["train"], entry["splits"]["validation"]
         print(
             f"{domain:24s} in {entry['documents_in']:>9,}  refused {sum(entry['refused'].values()):>6,}  duplicates "
-            f"{entry['duplicates']:>7,}  train {train['documents']:>9,} docs {train['bytes'] / 1e6:>10,.1f} MB  validation "
+            f"{entry['duplicates']:>7,}  near-duplicates {entry['near_duplicates']:>5,}  train {train['documents']:>9,} docs {train['bytes'] / 1e6:>10,.1f} MB  validation "
             f"{validation['documents']:>7,} docs {validation['bytes'] / 1e6:>8,.1f} MB",
             file=sys.stderr,
         )

@@ -44,13 +44,24 @@ def shard_path(sample_json: Path, content: dict[str, Any], domain: str, split: s
     return path
 
 
-def texts(path: Path) -> Iterator[str]:
-    """Texts of one sample shard (``.jsonl.zst``), streamed. Raises UserError when the file is damaged."""
+def rows(path: Path) -> Iterator[bytes]:
+    """Rows of one sample shard (``.jsonl.zst``) as they stand there, streamed. Raises UserError when the file is damaged."""
     with path.open("rb") as stream:
         try:
             for _, line in lines(zst_blocks(stream)):
-                yield json.loads(line)["text"]
-        except (Broken, ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{path}: damaged ({error}); delete the sample.json beside it and sample again"
-            ) from None
+                yield line
+        except Broken as error:
+            raise _damaged(path, error) from None
+
+
+def texts(path: Path) -> Iterator[str]:
+    """Texts of one sample shard, streamed. Raises UserError when the file is damaged."""
+    try:
+        for row in rows(path):
+            yield json.loads(row)["text"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path}: damaged ({error}); delete the sample.json beside it and sample again")

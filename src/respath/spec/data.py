@@ -114,9 +114,14 @@ class Data(Document):
         return self
 
 
+#: Part of the ids of samples, trained tokenizers and token stores: raised when an equal spec comes to mean other data. Runs take
+#: it up with ``SPEC_VERSION``.
+DATA_VERSION = 2
+
+
 def sample_id(sample: Sample) -> str:
     """Readable id of a sample, e.g. ``embedded-pip-1f0c2a44``."""
-    return f"{sample.corpus.name}-{content_hash(identity(sample))}"
+    return f"{sample.corpus.name}-{content_hash([DATA_VERSION, identity(sample)])}"
 
 
 def tokenizer_id(data: Data) -> str:
@@ -124,9 +129,11 @@ def tokenizer_id(data: Data) -> str:
     kind = data.tokenizer.kind
     if kind != "bpe":
         return kind
-    return f"bpe{data.tokenizer.vocab_size}-{content_hash([identity(data.sample), identity(data.tokenizer)])}"
+    made = [DATA_VERSION, identity(data.sample), identity(data.tokenizer)]
+    return f"bpe{data.tokenizer.vocab_size}-{content_hash(made)}"
 
 
 def tokens_id(data: Data) -> str:
     """Id of a token store."""
-    return f"{data.sample.corpus.name}-{data.tokenizer.kind}{data.tokenizer.vocab_size}-{content_hash(identity(data))}"
+    made = content_hash([DATA_VERSION, identity(data)])
+    return f"{data.sample.corpus.name}-{data.tokenizer.kind}{data.tokenizer.vocab_size}-{made}"
