@@ -30,26 +30,49 @@ def trained(store, tmp_path):
     return finished_run(tmp_path, *store, context=CONTEXT)
 
 
-def test_loss_is_the_token_mean_with_its_error_over_sequences():
+def test_loss_is_the_token_mean_with_its_error_over_documents():
     losses = np.array([[1.0, 2.0], [3.0, 6.0], [2.0, 1.0]])
-    entry = loss.summarise(losses, np.ones((3, 2), dtype=np.int64))
+    ones = np.ones((3, 2), dtype=np.int64)
+    # As many tokens in each document: the mean of the documents' means, with the spread of these.
+    entry = loss.summarise(losses, ones, np.array([[0, 0], [1, 1], [2, 2]]))
     assert entry["loss"] == pytest.approx(2.5)
     means = np.array([1.5, 4.5, 1.5])
     assert entry["stderr"] == pytest.approx(math.sqrt(((means - 2.5) ** 2).sum() / 2 / 3))
-    assert (entry["tokens"], entry["sequences"]) == (6, 3)
+    assert (entry["tokens"], entry["sequences"], len(entry["documents"])) == (6, 3, 3)
+    # A document that runs over rows is one cluster; number 2 was not scored.
+    entry = loss.summarise(losses, ones, np.array([[0, 1], [1, 1], [1, 3]]))
+    assert entry["documents"] == {"0": [1.0, 1], "1": [13.0, 4], "3": [1.0, 1]}
+    residuals = np.array([1.0 - 2.5, 13.0 - 10.0, 1.0 - 2.5])
+    assert entry["stderr"] == pytest.approx(math.sqrt(3 / 2 * (residuals**2).sum()) / 6)
+    assert entry["loss"] == pytest.approx(2.5)
+
+
+def test_the_error_over_documents_is_that_of_drawing_documents_again():
+    """A bootstrap over documents, four thousand times, agrees within its own error."""
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(1, 40, 60)
+    documents = np.repeat(np.arange(60), lengths)[: 60 * 15].reshape(60, 15)
+    losses = rng.normal(3, 0.5, documents.shape) + rng.normal(0, 0.8, 60)[documents]
+    entry = loss.summarise(losses, np.ones(losses.shape, int), documents)
+    sums, tokens = np.array(list(entry["documents"].values())).T
+    draws = rng.integers(0, len(sums), (4000, len(sums)))
+    means = sums[draws].sum(axis=1) / tokens[draws].sum(axis=1)
+    assert entry["stderr"] == pytest.approx(means.std(), rel=0.1)
+    over_tokens = losses.std() / math.sqrt(losses.size)
+    assert entry["stderr"] > 2 * over_tokens, "tokens of a document are no independent draws"
 
 
 def test_bits_per_byte_counts_text_only_and_true_bytes():
     # Two targets of 3 and 1 bytes at 2 bits each, and an end of document whose 10 bits stand for no text.
     losses = np.log(2) * np.array([[2.0, 2.0, 10.0]])
-    entry = loss.summarise(losses, np.array([[3, 1, 0]]))
+    entry = loss.summarise(losses, np.array([[3, 1, 0]]), np.array([[0, 0, 0]]))
     assert entry["bits_per_byte"] == pytest.approx(1.0)
     assert entry["bytes"] == 4
     assert entry["loss"] == pytest.approx(14 / 3 * math.log(2))
 
 
-def test_one_sequence_has_no_error_estimate():
-    assert loss.summarise(np.ones((1, 4)), np.ones((1, 4), dtype=np.int64))["stderr"] is None
+def test_one_document_has_no_error_estimate():
+    assert loss.summarise(np.ones((2, 4)), np.ones((2, 4), int), np.zeros((2, 4), int))["stderr"] is None
 
 
 def test_the_mean_over_domains_counts_each_domain_once():
@@ -71,6 +94,10 @@ def test_losses_equal_a_direct_computation_from_tokens_and_logits(trained):
         entry = result["domains"][domain]
         assert entry["loss"] == pytest.approx(float(wanted.mean()), rel=1e-5)
         assert entry["tokens"] == len(rows) * (CONTEXT - 1)
+        sums, sizes = zip(*entry["documents"].values(), strict=True)
+        assert sum(sizes) == entry["tokens"]
+        assert sum(sums) / entry["tokens"] == pytest.approx(entry["loss"], rel=1e-7)
+        assert entry["sequences_of"] >= entry["sequences"] == 3
     values = [entry["loss"] for entry in result["domains"].values()]
     assert result["mean_loss"] == pytest.approx(sum(values) / len(values))
     assert result["status"] == "done" and result["run"] == "a-run"

@@ -18,6 +18,7 @@ from respath.data.loader import (
     row_bytes,
     store_byte_lengths,
     token_byte_lengths,
+    validation,
     validation_rows,
 )
 from respath.data.tokenizer import load
@@ -165,8 +166,11 @@ def test_an_uneven_division_and_an_unknown_domain_are_user_errors(manifest):
 
 
 def test_a_domain_without_one_whole_row_is_named_with_the_remedy(manifest):
-    with pytest.raises(UserError, match=r"domain \w+ has [\d,]+ train tokens, no row of 1000000; raise"):
+    said = r"manifest\.json: splits\.train\.\w+: [\d,]+ tokens make no row of 1000000; raise train_tokens of the data \("
+    with pytest.raises(UserError, match=said):
         loader(manifest, context=1_000_000)
+    with pytest.raises(UserError, match=said.replace("train", "validation")):
+        validation_rows(manifest, 1_000_000)
 
 
 def test_a_shard_of_the_wrong_size_is_fatal_at_the_start(tmp_path):
@@ -191,6 +195,44 @@ def test_validation_rows_are_frozen_and_fewer_are_a_part_of_more(manifest):
     everything = validation_rows(manifest, 32)
     content = read_json(manifest)["splits"]["validation"]
     assert {d: len(rows) for d, rows in everything.items()} == {d: content[d]["tokens"] // 32 for d in PARTS}
+
+
+def test_validation_rows_are_drawn_from_the_whole_split_and_not_its_first_ones(manifest):
+    content = read_json(manifest)
+    for domain, rows in validation_rows(manifest, 16, 12).items():
+        source = Rows(manifest, content, "validation", domain, 16)
+        whole = np.concatenate(source.views)
+        places = [int(np.flatnonzero((whole == row).all(axis=1))[0]) for row in rows]
+        assert len(set(places)) == 12 and max(places) >= source.count // 2 and places != sorted(places)
+        everything = validation_rows(manifest, 16)[domain]
+        assert sorted(map(tuple, everything.tolist())) == sorted(map(tuple, whole.tolist()))
+
+
+def test_the_documents_of_rows_are_those_that_their_tokens_come_from(manifest):
+    content = read_json(manifest)
+    end = content["tokenizer"]["eos_id"]
+    for context in (16, 7):
+        for domain, found in validation(manifest, context).items():
+            entry = content["splits"]["validation"][domain]
+            ids = np.fromfile(manifest.parent / entry["shards"][0]["path"], dtype=content["dtype"])
+            of_tokens = np.cumsum(np.append(0, ids[:-1] == end))
+            rows = found.of
+            cut = {
+                (tuple(row), tuple(number))
+                for row, number in zip(
+                    ids[: rows * context].reshape(-1, context).tolist(),
+                    of_tokens[: rows * context].reshape(-1, context).tolist(),
+                    strict=True,
+                )
+            }
+            assert found.documents.shape == found.rows.shape == (rows, context)
+            assert {
+                (tuple(r), tuple(d))
+                for r, d in zip(found.rows.tolist(), found.documents.tolist(), strict=True)
+            } == cut
+            assert found.documents.max() < entry["documents"]
+            few = validation(manifest, context, 5)[domain]
+            assert few.of == rows and np.array_equal(few.documents, found.documents[:5])
 
 
 def test_row_bytes_are_the_bytes_of_the_text_that_the_targets_spell(manifest):

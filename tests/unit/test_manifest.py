@@ -57,12 +57,35 @@ def test_documents_in_are_out_or_accounted_for(folder):
         counts["documents_out"]
         + sum(counts["refused"].values())
         + counts["duplicates"]
+        + counts["near_duplicates"]
         + counts["beyond_budget"]
         + counts["beyond_quota"]
     )
     assert counts["documents_out"] == sum(
         d["documents"] for split in content["splits"].values() for d in split.values()
     )
+
+
+def test_the_validation_split_says_how_it_came_about_and_where_its_documents_are_few(folder):
+    content = verify(folder / "tokens" / "manifest.json")
+    sample = read_json(folder / "sample" / "sample.json")["domains"]
+    assert content["near_duplicates"] == {"words": 13, "share": 0.05}
+    for domain, entry in content["splits"]["validation"].items():
+        made = sample[domain]
+        assert entry["held_out"] == made["held_out"] >= entry["documents"] and entry["documents"] > 0
+        assert (
+            entry["near_duplicates"] == made["near_duplicates"] and entry["duplicates"] == made["duplicates"]
+        )
+        found, of = made["shared_runs"]["held_out"]
+        assert entry["shared_runs_before"] == pytest.approx(found / of, abs=1e-6)
+        assert entry["shared_runs_before"] >= entry["shared_runs"]
+        spread = entry["tokens_of_documents"]
+        assert spread["least"] <= spread["median"] <= spread["most"] <= entry["tokens"]
+        assert 1 <= spread["effective"] <= entry["documents"]
+        assert entry["few"] == (entry["documents"] < 8)
+    assert any(entry["few"] for entry in content["splits"]["validation"].values())
+    assert "fewer than 8 documents" in summary(content)
+    assert "held_out" not in content["splits"]["train"][domain]
 
 
 def test_a_domain_below_its_quota_is_marked_short(folder):

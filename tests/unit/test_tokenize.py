@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 
 from respath.data import tokenize as module
 from respath.data.shards import shard_path, texts
-from respath.data.tokenize import main, pieces, shard_quota, token_dtype, tokenize_shard
+from respath.data.tokenize import (
+    main,
+    most_of_one,
+    pieces,
+    shard_quota,
+    token_dtype,
+    tokenize_shard,
+    validation_stream,
+)
 from respath.data.tokenizer import load
 from respath.errors import UserError
 from respath.files import canonical_json, read_json, sha256_file
@@ -55,7 +63,6 @@ def test_a_shard_is_its_documents_in_sample_order_each_followed_by_the_end_of_a_
     for split, domain, shard in (
         ("train", DOMAIN, 0),
         ("train", DOMAIN, 1),
-        ("validation", "RedPajamaGithub", 0),
     ):
         path = store.tokens / split / f"{domain}.{shard:02d}.json"
         content = read_json(path)
@@ -73,6 +80,79 @@ def test_a_shard_is_its_documents_in_sample_order_each_followed_by_the_end_of_a_
         # A cut may fall inside a character of several bytes.
         assert abs(content["bytes"] - len(kept.encode())) <= (3 if content["cut"] else 0)
         assert content["sha256"] == sha256_file(path.with_suffix(".bin"))
+
+
+def test_of_a_long_validation_document_a_part_is_taken_that_ends_with_a_line(store):
+    tokenizer = load(store.tokenizer)
+    for domain in store.data.sample.domains:
+        path = store.tokens / "validation" / f"{domain}.00.json"
+        content = read_json(path)
+        ids = np.fromfile(path.with_suffix(".bin"), dtype=content["dtype"])
+        whole = [
+            [*tokenizer.encode(text, add_special_tokens=False).ids, 0]
+            for text in store.texts("validation", domain, 0)
+        ]
+        most = most_of_one([len(document) for document in whole], 1000)
+        ends = np.flatnonzero(ids == 0) + 1
+        taken = [part.tolist() for part in np.split(ids, ends) if len(part)]
+        assert len(taken) == content["documents"] and len(ids) == content["tokens"] <= 1000
+        parts = 0
+        for document, part in zip(whole, taken, strict=False):
+            assert len(part) <= most
+            if part == document:
+                continue
+            body = part[:-1] if part[-1] == 0 else part
+            assert body == document[: len(body)]
+            if part is not taken[-1]:
+                parts += 1
+                # The last eighth holds a line's end, or the part is as long as it may be.
+                late = document[most - 1 - (most - 1) // 8 : most - 1]
+                lines = [
+                    place for place, token in enumerate(late) if tokenizer.id_to_token(token).endswith("Ċ")
+                ]
+                expected = most - 1 - len(late) + lines[-1] + 1 if lines else most - 1
+                assert len(body) == expected and part[-1] == 0
+        assert parts <= content["parts"] <= parts + 1
+        lengths = np.array([len(part) for part in taken], float)
+        assert content["tokens_of_documents"]["most"] == lengths.max()
+        effective = lengths.sum() ** 2 / (lengths**2).sum()
+        assert content["tokens_of_documents"]["effective"] == pytest.approx(effective, abs=0.01)
+
+
+@given(st.lists(st.integers(1, 60), max_size=40), st.integers(1, 600))
+def test_no_document_is_more_than_a_sixteenth_of_the_split_or_an_eighth_where_that_is_too_little(
+    lengths, quota
+):
+    most = most_of_one(lengths, quota)
+    sixteenth = -(-quota // 16)
+    filled = sum(min(length, most) for length in lengths)
+    if sum(min(length, sixteenth) for length in lengths) >= quota:
+        assert most == sixteenth
+    elif sum(min(length, -(-quota // 8)) for length in lengths) >= quota:
+        assert filled >= quota > sum(min(length, most - 1) for length in lengths), "the least that fills it"
+    else:
+        assert most == -(-quota // 8) and filled < quota
+
+
+@given(st.lists(st.integers(1, 60), max_size=40), st.integers(1, 600))
+def test_a_split_reads_no_more_documents_than_fill_its_quota(lengths, quota):
+    read = []
+
+    def documents():
+        for length in lengths:
+            read.append(length)
+            yield np.arange(1, length + 1, dtype="<u2"), length
+
+    taken = 0
+    for ids, size in validation_stream(documents(), quota, np.zeros(100, bool)):
+        taken += len(ids)
+        assert (size is None) == (len(ids) < ids[-1]), "a part ends with the last id of its document"
+        if taken >= quota:
+            break
+    if taken >= quota:
+        sixteenth = -(-quota // 16)
+        needed = np.searchsorted(np.cumsum(np.minimum(lengths, sixteenth)), quota) + 1
+        assert len(read) <= needed
 
 
 def test_a_shard_holds_its_quota_exactly_or_all_that_there_is(store):

@@ -8,12 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from respath.data.loader import Rows, validation_rows
+from respath.data.loader import Rows, keyed_subset, validation_rows
 from respath.data.manifest import load_manifest
 
 
 def document_rows(manifest: Path, context: int, sequences: int) -> dict[str, np.ndarray]:
-    """The first validation sequences of each domain that begin with a document and do not overlap, int64 (rows, context)."""
+    """Validation sequences of each domain that begin with a document and do not overlap, int64 (rows, context).
+
+    So many of them in the order of a keyed permutation: fewer are the first ones of more.
+    """
     content = load_manifest(manifest)
     end, found = content["tokenizer"]["eos_id"], {}
     for domain in content["splits"]["validation"]:
@@ -22,15 +25,16 @@ def document_rows(manifest: Path, context: int, sequences: int) -> dict[str, np.
         for view in Rows(manifest, content, "validation", domain, 1).views:
             tokens, free = view[:, 0], 0
             for begin in (0, *(np.flatnonzero(tokens == end) + 1)):
-                if len(rows) < sequences and begin >= free and begin + context <= len(tokens):
-                    rows.append(tokens[begin : begin + context].astype(np.int64))
+                if begin >= free and begin + context <= len(tokens):
+                    rows.append(tokens[begin : begin + context])
                     free = begin + context
-        found[domain] = np.stack(rows) if rows else np.empty((0, context), dtype=np.int64)
+        chosen = keyed_subset(len(rows), sequences, "document starts", domain)
+        found[domain] = np.array([rows[i] for i in chosen], np.int64).reshape(len(chosen), context)
     return found
 
 
 class Inputs(NamedTuple):
-    """Token ids by domain, int64 (rows, context): the first ones of the validation split, the same for every model.
+    """Token ids by domain, int64 (rows, context): a keyed subset of the validation split, the same for every model.
 
     ``packed``: as training cuts them. ``starts``: each begins with the first token of a document and runs on into the
     next ones where that is short; a domain of few, long documents has fewer of them.

@@ -16,30 +16,27 @@ import hashlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from respath.data.manifest import FULL_CHECK_BYTES, inside_store, load_manifest, store_bytes
+from respath.data.runs_of_words import mix
 from respath.data.tokenizer import token_byte_lengths
 from respath.documents import check
 from respath.errors import UserError
 from respath.files import sha256_file
 from respath.spec.data import Data
 
-__all__ = ["Loader", "Rows", "block_counts", "permute", "row_bytes", "token_byte_lengths", "validation_rows"]
+__all__ = [
+    *("Loader", "Rows", "Validation", "block_counts", "keyed_subset", "permute", "row_bytes"),
+    *("token_byte_lengths", "validation", "validation_rows"),
+]
 
 #: Longest block of sequences over which weights are rounded to whole numbers.
 MAX_BLOCK = 1000
 _U64 = np.uint64
 _GOLDEN = 0x9E3779B97F4A7C15
-
-
-def _mix(x: np.ndarray) -> np.ndarray:
-    """SplitMix64's output function (Steele, Lea, Flood 2014): 64 bits in, 64 well mixed bits out."""
-    x = (x ^ (x >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> _U64(27))) * _U64(0x94D049BB133111EB)
-    return x ^ (x >> _U64(31))
 
 
 def _key(*parts: object) -> int:
@@ -62,7 +59,7 @@ def permute(index: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
         left, right = x >> half, x & mask
         for turn in range(1, 7):
             salt = _U64(turn * _GOLDEN & 0xFFFFFFFFFFFFFFFF)
-            left, right = right, left ^ (_mix((right ^ key) + salt) & mask)
+            left, right = right, left ^ (mix((right ^ key) + salt) & mask)
         return left << half | right
 
     out = network(index.astype(_U64), keys)
@@ -71,6 +68,15 @@ def permute(index: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
         out[outside] = network(out[outside], keys[outside])
         outside = outside[out[outside] >= size]
     return out.astype(np.int64)
+
+
+def keyed_subset(size: int, limit: int | None, *name: str) -> np.ndarray:
+    """At most ``limit`` of ``size`` numbers in the order of the permutation that the name keys; ``None``: all. int64 (n,).
+
+    The same for every seed, and of two limits the smaller gives the first ones of the larger.
+    """
+    count = size if limit is None else min(size, limit)
+    return permute(np.arange(count), size, np.full(count, _key(*name), _U64))
 
 
 def block_counts(weights: Mapping[str, float]) -> dict[str, int]:
@@ -131,8 +137,8 @@ class Rows:
         self.count = int(self.starts[-1])
         if not self.count:
             raise UserError(
-                f"{manifest}: domain {domain} has {entry['tokens']:,} {split} tokens, no row of {context}; raise its "
-                "tokens or bytes in the data spec, or use a corpus that has more of it"
+                f"{manifest}: splits.{split}.{domain}: {entry['tokens']:,} tokens make no row of {context}; raise {split}_tokens of "
+                "the data (papers/*/scales/*.yaml), or use a corpus that has more of this domain"
             )
 
     def take(self, rows: np.ndarray, out: np.ndarray, places: np.ndarray) -> None:
@@ -141,6 +147,19 @@ class Rows:
         for k, view in enumerate(self.views):
             mine = np.flatnonzero(shard == k) if len(self.views) > 1 else slice(None)
             out[places[mine]] = view[rows[mine] - self.starts[k]]
+
+    def documents(self, chosen: np.ndarray, rows: np.ndarray, end: int) -> np.ndarray:
+        """Number of the document that each token belongs to: of rows ``chosen`` (n,) with ids (n, context) -> int32 (n, context).
+
+        Documents are told by their ends: no text is encoded as that token.
+        """
+        ends = [
+            np.flatnonzero(view.reshape(-1) == end) + start * self.context
+            for view, start in zip(self.views, self.starts, strict=False)
+        ]
+        is_end = rows == end
+        first = np.searchsorted(np.concatenate(ends), chosen * self.context)
+        return (first[:, None] + np.cumsum(is_end, axis=1) - is_end).astype(np.int32)
 
 
 class Loader:
@@ -181,8 +200,8 @@ class Loader:
         numbers = np.arange(first, first + count, dtype=np.int64)
         blocks, inverse = np.unique(numbers // self.block, return_inverse=True)
         salt = _U64(_key("blocks", self.seed))
-        marks = _mix(
-            _mix(blocks.astype(_U64) + salt)[:, None]
+        marks = mix(
+            mix(blocks.astype(_U64) + salt)[:, None]
             + _U64(_GOLDEN) * np.arange(1, self.block + 1, dtype=_U64)
         )
         item = np.argsort(marks, axis=1, kind="stable")[inverse, numbers % self.block]
@@ -194,7 +213,7 @@ class Loader:
             size = self.rows[name].count
             epoch = (draw // size).astype(_U64)
             row[mine] = permute(
-                draw % size, size, _mix(epoch * _U64(_GOLDEN) + _U64(_key("rows", self.seed, name)))
+                draw % size, size, mix(epoch * _U64(_GOLDEN) + _U64(_key("rows", self.seed, name)))
             )
         return domain, row
 
@@ -228,24 +247,45 @@ class Loader:
         return {name: blocks * self.counts[name] / self.rows[name].count for name in self.domains}
 
 
-def validation_rows(
-    manifest_path: str | Path, context: int, sequences_per_domain: int | None = None
-) -> dict[str, np.ndarray]:
-    """The first validation rows of each domain, int64 (rows, context): packed, frozen, the same for every model and seed.
+class Validation(NamedTuple):
+    """Validation rows of one domain: frozen, the same for every model and seed.
 
-    A domain with fewer rows gives what it has (``None``: all). Documents are in seeded order, so the first rows are a
-    random sample, and fewer rows are a part of more. Raises UserError for a domain without one whole row.
+    ``rows``: token ids, int64 (rows, context). ``documents``: the document that each token belongs to, numbered over the split,
+    int32 (rows, context); the end of a document belongs to it. ``of``: rows that the split has.
+    """
+
+    rows: np.ndarray
+    documents: np.ndarray
+    of: int
+
+
+def validation(
+    manifest_path: str | Path, context: int, sequences_per_domain: int | None = None
+) -> dict[str, Validation]:
+    """Validation rows of each domain, packed, with their documents. ``None``: all of the split.
+
+    Otherwise so many rows of a keyed permutation of the whole split (all, where it has fewer): a random sample over its
+    documents, of which none is more than a sixteenth, or an eighth (``respath.data.tokenize.most_of_one``). Fewer rows are the first ones of
+    more rows. Raises UserError for a domain without one whole row.
     """
     path = Path(manifest_path)
     content = load_manifest(path)
+    end = content["tokenizer"]["eos_id"]
     result = {}
     for domain in content["splits"]["validation"]:
         rows = Rows(path, content, "validation", domain, context)
-        count = rows.count if sequences_per_domain is None else min(rows.count, sequences_per_domain)
-        out = np.empty((count, context), dtype=np.int64)
-        rows.take(np.arange(count), out, np.arange(count))
-        result[domain] = out
+        chosen = keyed_subset(rows.count, sequences_per_domain, "validation rows", domain)
+        out = np.empty((len(chosen), context), dtype=np.int64)
+        rows.take(chosen, out, np.arange(len(chosen)))
+        result[domain] = Validation(out, rows.documents(chosen, out, end), rows.count)
     return result
+
+
+def validation_rows(
+    manifest_path: str | Path, context: int, sequences_per_domain: int | None = None
+) -> dict[str, np.ndarray]:
+    """The rows of ``validation`` alone: int64 (rows, context) by domain."""
+    return {d: v.rows for d, v in validation(manifest_path, context, sequences_per_domain).items()}
 
 
 def row_bytes(rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:

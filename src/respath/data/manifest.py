@@ -14,6 +14,8 @@ import numpy as np
 
 from respath.config.arguments import argument
 from respath.data.options import stage_parser
+from respath.data.runs_of_words import WORDS
+from respath.data.sample import NEAR_DUPLICATE
 from respath.data.shards import SPLITS
 from respath.data.tokenize import shard_quota
 from respath.errors import UserError, guard
@@ -21,6 +23,8 @@ from respath.files import read_json, sha256_file, write_json
 from respath.spec.data import Data, tokenizer_id
 from respath.spec.document import identity
 
+#: Fewer validation documents than this are said: what differs between texts can then hardly be told from chance.
+FEW = 8
 #: Stores up to this size are hashed whole whenever they are opened; larger ones on request.
 FULL_CHECK_BYTES = 256 << 20
 _AGAIN = "delete it and run the same command again"
@@ -150,6 +154,7 @@ def make_manifest(
                 "quota_tokens": quota,
                 # A short domain is repeated: the loader goes over it in further epochs.
                 "short": any(content["tokens"] < shard_quota(data, split, domain) for _, content in parts),
+                **(_held_out(sample["domains"][domain], parts[0][1]) if split == "validation" else {}),
                 "shards": [
                     {
                         "path": _below(path.with_suffix(".bin"), out),
@@ -164,7 +169,7 @@ def make_manifest(
     refused: Counter[str] = Counter(sample["refused"])
     for entry in sample["domains"].values():
         refused.update(entry["refused"])
-    kept = ("documents_in", "duplicates", "beyond_budget")
+    kept = ("documents_in", "duplicates", "near_duplicates", "beyond_budget")
     counts = {key: sum(entry[key] for entry in sample["domains"].values()) for key in kept}
     counts["documents_in"] += sum(sample["refused"].values())
     documents_out = sum(domain["documents"] for split in splits.values() for domain in split.values())
@@ -211,6 +216,8 @@ def make_manifest(
         },
         "dtype": next(content["dtype"] for _, content in found.values()),
         "splits": splits,
+        # A validation document is dropped when this share of its runs of so many words stands in training text.
+        "near_duplicates": {"words": WORDS, "share": NEAR_DUPLICATE},
         "counts": counts,
         "sources": sorted(
             ({key: source[key] for key in keys if source.get(key) is not None} for source in listed),
@@ -222,6 +229,27 @@ def make_manifest(
     return content
 
 
+def _held_out(entry: dict[str, Any], shard: dict[str, Any]) -> dict[str, Any]:
+    """How a domain's validation documents came about, and how its tokens are spread over them (its clusters)."""
+    of_held_out, of_kept = entry["shared_runs"]["held_out"], entry["shared_runs"]["validation"]
+    return {
+        "held_out": entry["held_out"],
+        "near_duplicates": entry["near_duplicates"],
+        "too_short_to_compare": entry["too_short_to_compare"],
+        "duplicates": entry["duplicates"],
+        # Share of the runs of words that stand in training text, before and after near-duplicates were dropped.
+        "shared_runs_before": _rate(*of_held_out),
+        "shared_runs": _rate(*of_kept),
+        "parts": shard["parts"],
+        "tokens_of_documents": shard["tokens_of_documents"],
+        "few": shard["documents"] < FEW,
+    }
+
+
+def _rate(count: int, of: int) -> float:
+    return round(count / of, 6) if of else 0.0
+
+
 def summary(content: dict[str, Any]) -> str:
     """One page: tokens and documents of each domain and split against the quota, and what was left out."""
     lines = [f"{'split':<11}{'domain':<24}{'documents':>11}{'MB':>9}{'tokens':>16}{'quota':>16}  "]
@@ -229,6 +257,8 @@ def summary(content: dict[str, Any]) -> str:
         for name, domain in domains.items():
             mark = "short: repeated in further epochs" if domain["short"] and split == "train" else ""
             mark = mark or ("short" if domain["short"] else "")
+            if domain.get("few"):
+                mark += f"{', ' * bool(mark)}fewer than {FEW} documents"
             lines.append(
                 f"{split:<11}{name:<24}{domain['documents']:>11,}{domain['bytes'] / 1e6:>9,.1f}{domain['tokens']:>16,}"
                 f"{domain['quota_tokens']:>16,}  {mark}"
@@ -236,7 +266,7 @@ def summary(content: dict[str, Any]) -> str:
     counts = content["counts"]
     lines.append(
         f"documents in {counts['documents_in']:,} = out {counts['documents_out']:,} + refused {sum(counts['refused'].values()):,}"
-        f" + duplicates {counts['duplicates']:,} + beyond the byte budget {counts['beyond_budget']:,}"
+        f" + duplicates {counts['duplicates']:,} + near-duplicates of training text {counts['near_duplicates']:,} + beyond the byte budget {counts['beyond_budget']:,}"
         f" + beyond the token quota {counts['beyond_quota']:,}"
     )
     lines += [f"  refused, {reason}: {n:,}" for reason, n in counts["refused"].items()]

@@ -6,6 +6,7 @@ shard whose inputs are the same is not encoded again: a lost ``.json`` is writte
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -19,14 +20,15 @@ import numpy as np
 
 from respath.config.arguments import argument
 from respath.data.options import stage_parser
+from respath.data.sample import VALIDATION_DOCUMENTS
 from respath.data.shards import Hashing, shard_path, texts
-from respath.data.tokenizer import end_id, load, token_byte_lengths
+from respath.data.tokenizer import end_id, line_ends, load, token_byte_lengths
 from respath.errors import UserError, did_you_mean, guard
 from respath.files import atomic_open, content_hash, read_json, sha256_file, write_json
 from respath.spec.data import Data
 
 #: Raised by one when the same inputs come to give other bytes.
-FORMAT = 2
+FORMAT = 3
 #: Text handed to the tokenizer at a time (characters). An encoding takes some 100 bytes per token while it lives.
 BATCH_CHARACTERS = 1 << 20
 #: Longer documents are cut into pieces, where a cut cannot change a token (``pieces``).
@@ -125,13 +127,70 @@ def shard_quota(data: Data, split: str, domain: str) -> int:
     return -(-data.train_tokens[domain] // data.sample.shards)
 
 
+def whole_documents(
+    encoded: Iterable[tuple[np.ndarray, int | None]],
+) -> Iterator[tuple[np.ndarray, int]]:
+    """(ids with the end of the document, UTF-8 bytes) for each document, from the pieces of ``encode_documents``."""
+    parts: list[np.ndarray] = []
+    for ids, size in encoded:
+        parts.append(ids)
+        if size is not None:
+            yield np.concatenate(parts), size
+            parts = []
+
+
+def most_of_one(lengths: Sequence[int], quota: int) -> int:
+    """Tokens that one document may give to a validation split of ``quota`` tokens.
+
+    A part of VALIDATION_DOCUMENTS of it; where that leaves the split short, the least that fills it, and twice that part where
+    nothing does: the split stays short.
+    """
+    low, high = -(-quota // VALIDATION_DOCUMENTS), -(-2 * quota // VALIDATION_DOCUMENTS)
+    while low < high:
+        middle = (low + high) // 2
+        if sum(min(length, middle) for length in lengths) >= quota:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def validation_stream(
+    documents: Iterable[tuple[np.ndarray, int]], quota: int, ends_line: np.ndarray
+) -> Iterator[tuple[np.ndarray, int | None]]:
+    """The documents of a validation split, none longer than ``most_of_one``: (ids, UTF-8 bytes; None for one that was cut).
+
+    What is cut ends with a whole line (``ends_line``: by id, whether a token does) where one ends in its last eighth, and with
+    the end of a document as every other. Holds no more documents in memory than the quota needs.
+    """
+    documents = iter(documents)
+    read: list[tuple[np.ndarray, int]] = []
+    least, filled = -(-quota // VALIDATION_DOCUMENTS), 0
+    for ids, size in documents:
+        read.append((ids, size))
+        filled += min(len(ids), least)
+        if filled >= quota:
+            break
+    most = most_of_one([len(ids) for ids, _ in read], quota)
+    for ids, size in itertools.chain(read, documents):
+        if len(ids) <= most:
+            yield ids, size
+            continue
+        kept, end = ids[: most - 1], ids[-1:]
+        late = len(kept) - len(kept) // 8
+        if len(lines := np.flatnonzero(ends_line[kept[late:]])):
+            kept = kept[: late + lines[-1] + 1]
+        yield np.concatenate([kept, end]), None
+
+
 def tokenize_shard(
     data: Data, sample_json: Path, tokenizer_json: Path, split: str, domain: str, shard: int, out: Path
 ) -> dict[str, Any]:
     """Write ``out`` (``<domain>.<kk>.json``) and the ``.bin`` beside it; returns the content of ``out``.
 
     Documents come in sample order. The last one is cut where the quota is full (``cut``): rows are cut out of the stream
-    anyway, and a single book would otherwise shift the proportions of a small store. Raises UserError for damaged input.
+    anyway, and a single book would otherwise shift the proportions of a small store. Of a long validation document a part is
+    taken (``validation_stream``). Raises UserError for damaged input.
     """
     if domain not in data.train_tokens:
         raise UserError(f"--domain {domain}: not in the data spec{did_you_mean(domain, data.train_tokens)}")
@@ -158,22 +217,24 @@ def tokenize_shard(
     tokenizer = load(tokenizer_json)
     dtype = token_dtype(tokenizer.get_vocab_size())
     lengths = token_byte_lengths(tokenizer_json)
-    tokens = documents = size = 0
+    tokens = size = 0
     cut = False
-    current: list[np.ndarray] = []
+    #: Tokens of each document; how many documents gave a part only.
+    of_documents: list[int] = []
+    parts = 0
     with atomic_open(binary) as stream, closing(texts(source)) as documents_in:
         hashing = Hashing(stream)
-        for ids, end in encode_documents(tokenizer, documents_in, end_id(tokenizer), dtype):
+        stream_of_ids = whole_documents(encode_documents(tokenizer, documents_in, end_id(tokenizer), dtype))
+        if split == "validation":
+            stream_of_ids = validation_stream(stream_of_ids, quota, line_ends(tokenizer_json))
+        for ids, end in stream_of_ids:
             cut = len(ids) > quota - tokens
             ids = ids[: quota - tokens]
             hashing.write(ids.tobytes())
             tokens += len(ids)
-            current.append(ids)
-            if end is not None or tokens == quota:
-                documents += 1
-                cut = cut or end is None
-                size += int(sum(lengths[part].sum() for part in current)) if cut else end
-                current = []
+            of_documents.append(len(ids))
+            parts += end is None
+            size += int(lengths[ids].sum()) if cut or end is None else end
             if tokens == quota:
                 break
     content = {
@@ -185,9 +246,10 @@ def tokenize_shard(
         "inputs": inputs,
         "dtype": dtype.name,
         "tokens": tokens,
-        "documents": documents,
+        "documents": len(of_documents),
         "bytes": size,
         "cut": cut,
+        **({"parts": parts, "tokens_of_documents": _spread(of_documents)} if split == "validation" else {}),
         "quota_tokens": quota,
         "refused": {},
         "sha256": hashing.digest.hexdigest(),
@@ -196,6 +258,20 @@ def tokenize_shard(
     write_json(copy, content)
     write_json(out, content)
     return content
+
+
+def _spread(lengths: Sequence[int]) -> dict[str, float]:
+    """Least, middle and most tokens of a document, and the number of equal documents that would weigh like these."""
+    if not lengths:
+        return {"least": 0, "median": 0, "most": 0, "effective": 0.0}
+    array = np.array(lengths, np.float64)
+    effective = array.sum() ** 2 / (array**2).sum()
+    return {
+        "least": int(array.min()),
+        "median": int(np.median(array)),
+        "most": int(array.max()),
+        "effective": round(float(effective), 2),
+    }
 
 
 @guard

@@ -95,6 +95,15 @@ def token_byte_lengths(path: str | Path) -> np.ndarray:
     return lengths
 
 
+def line_ends(path: str | Path) -> np.ndarray:
+    """Whether each token ends a line, by id: (vocab_size,) bool. A byte-level BPE spells the byte of a new line as ``\u010a``."""
+    content = read_json(path)
+    ends = np.zeros(len(token_byte_lengths(path)), bool)
+    for token, number in content["model"]["vocab"].items():
+        ends[number] = token.endswith("\u010a")
+    return ends
+
+
 def fingerprint(path: str | Path) -> str:
     """``content_fingerprint`` of a tokenizer.json."""
     return content_fingerprint(read_json(path))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from respath.data.options import sequences as rows_wanted
 from respath.errors import UserError, guard
 from respath.evaluation.weights import (
     NotFinite,
@@ -60,24 +61,32 @@ def token_losses(model: torch.nn.Module, rows: np.ndarray, device: str = "cpu") 
     return np.concatenate(parts)
 
 
-def summarise(losses: np.ndarray, target_bytes: np.ndarray) -> dict[str, Any]:
-    """Statistics of one domain from (sequences, targets) arrays of losses in nats and of UTF-8 bytes per target.
+def summarise(losses: np.ndarray, target_bytes: np.ndarray, documents: np.ndarray) -> dict[str, Any]:
+    """Statistics of one domain from (sequences, targets) arrays: losses in nats, UTF-8 bytes per target, and the number of the
+    document that each target belongs to.
 
-    loss: mean over tokens. stderr: of that mean, over sequences (equal lengths, so the mean of sequence means is the token
-    mean); null for one sequence. bits_per_byte: nats of the targets that stand for text, over ln 2 times their bytes;
-    ends of documents have no bytes and are left out of both, as in nanochat.
+    loss: mean over tokens. stderr: of that mean, over documents as clusters (Cochran 1977, 6.13, a ratio of sums; tokens of a
+    document are no independent draws); null for one document. bits_per_byte: nats of the targets that stand for text, over
+    ln 2 times their bytes; ends of documents have no bytes and are left out of both, as in nanochat. documents: by its number,
+    what each adds, [nats, targets].
     """
-    means = losses.mean(axis=1)
-    count = len(means)
     text = target_bytes > 0
+    numbers, place = np.unique(documents, return_inverse=True)
+    sums, tokens = np.bincount(place.ravel(), weights=losses.ravel()), np.bincount(place.ravel())
+    mean, count = float(losses.mean()), len(numbers)
+    spread = float(((sums - mean * tokens) ** 2).sum())
     size = int(target_bytes.sum())
     return {
-        "loss": float(losses.mean()),
-        "stderr": float(means.std(ddof=1) / math.sqrt(count)) if count > 1 else None,
+        "loss": mean,
+        "stderr": math.sqrt(spread * count / (count - 1)) / losses.size if count > 1 else None,
         "bits_per_byte": float(losses[text].sum() / (math.log(2) * size)) if size else None,
         "tokens": int(losses.size),
         "bytes": size,
-        "sequences": count,
+        "sequences": len(losses),
+        "documents": {
+            str(number): [float(f"{total:.9g}"), int(size)]
+            for number, total, size in zip(numbers, sums, tokens, strict=True)
+        },
     }
 
 
@@ -91,13 +100,13 @@ def evaluate(
     train_json: Path,
     manifest: Path,
     checkpoints: Path,
-    sequences: int,
+    sequences: int | None,
     context: int | None = None,
     device: str = "cpu",
     common_context: int | None = None,
     accept_code: bool = False,
 ) -> dict[str, Any]:
-    """Content of loss.json. ``sequences``: rows per domain at most. ``context``: tokens per row, by default as in training.
+    """Content of loss.json. ``sequences``: rows per domain at most; None: all. ``context``: tokens per row, by default as in training.
     ``common_context``: a second length, scored into ``common``.
 
     Raises UserError when the weights are missing or not the recorded ones, or when the manifest is not the one that the
@@ -140,18 +149,19 @@ def _diverged(reason: str | None) -> dict[str, Any]:
 
 
 def _scored(
-    model: torch.nn.Module, manifest: Path, context: int, sequences: int, device: str
+    model: torch.nn.Module, manifest: Path, context: int, sequences: int | None, device: str
 ) -> dict[str, Any]:
     """Losses on the frozen rows of one length. Raises NotFinite."""
-    from respath.data.loader import store_byte_lengths, validation_rows
+    from respath.data.loader import store_byte_lengths, validation
 
     lengths = store_byte_lengths(manifest)
     domains = {}
-    for domain, chosen in validation_rows(manifest, context, sequences).items():
+    for domain, (chosen, documents, of) in validation(manifest, context, sequences).items():
         losses = token_losses(model, chosen, device)
         if not np.isfinite(losses).all():
             raise NotFinite(f"the validation loss on {domain} is not finite")
-        domains[domain] = summarise(losses, lengths[chosen[:, 1:]])
+        entry = summarise(losses, lengths[chosen[:, 1:]], documents[:, 1:])
+        domains[domain] = {**entry, "sequences_of": of}
     return {
         "domains": domains,
         "mean_loss": unweighted_mean(domains, "loss"),
@@ -168,7 +178,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--tokens", type=Path, required=True, help="manifest.json that the run was trained on"
     )
     parser.add_argument("--checkpoints", type=Path, required=True, help="checkpoint folder of this run")
-    parser.add_argument("--sequences", type=int, required=True, help="validation rows per domain, at most")
+    parser.add_argument(
+        "--sequences", type=rows_wanted, required=True, help="validation rows per domain at most, or `all`"
+    )
     parser.add_argument("--context", type=int, help="tokens per row (default: as in training)")
     parser.add_argument("--common-context", type=int, help="a second, shorter length to score at")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
@@ -177,8 +189,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     given = parser.parse_args(arguments)
     lengths = [length for length in (given.context, given.common_context) if length is not None]
-    if given.sequences < 1 or min(lengths, default=2) < 2:
-        raise UserError("--sequences must be at least 1, --context and --common-context at least 2")
+    if min(lengths, default=2) < 2:
+        raise UserError("--context and --common-context must be at least 2")
     with slow_imports():
         import respath.model  # noqa: F401 (and torch with it)
     content = evaluate(

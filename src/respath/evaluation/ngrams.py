@@ -24,6 +24,7 @@ import numpy as np
 
 from respath.config.arguments import argument
 from respath.data.loader import Loader, validation_rows
+from respath.data.options import sequences as rows_wanted
 from respath.errors import UserError, guard
 from respath.evaluation.loss import unweighted_mean
 from respath.files import sha256_file, write_json
@@ -134,8 +135,8 @@ def training_rows(spec: RunSpec, manifest: Path) -> Iterator[np.ndarray]:
             block = []
 
 
-def evaluate(spec: RunSpec, run: str, manifest: Path, sequences: int) -> dict[str, Any]:
-    """Content of ngrams.json. ``sequences``: validation rows per domain at most, as for the run's own losses.
+def evaluate(spec: RunSpec, run: str, manifest: Path, sequences: int | None) -> dict[str, Any]:
+    """Content of ngrams.json. ``sequences``: validation rows per domain at most (None: all), as for the run's own losses.
 
     Raises UserError for a run of more than MOST_TOKENS tokens.
     """
@@ -180,12 +181,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--run", help="the run's name in the result (default: the name of OUT's folder)")
     parser.add_argument("--tokens", type=Path, required=True, help="manifest.json that the run trains on")
-    parser.add_argument("--sequences", type=int, required=True, help="validation rows per domain, at most")
+    parser.add_argument(
+        "--sequences", type=rows_wanted, required=True, help="validation rows per domain at most, or `all`"
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     given = parser.parse_args(arguments)
-    if given.sequences < 1:
-        raise UserError("--sequences must be at least 1")
     spec = argument(RunSpec, given.spec, "--spec")
     run = given.run or given.out.resolve().parent.name
     content = evaluate(spec, run, given.tokens, given.sequences)

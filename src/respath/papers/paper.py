@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -107,11 +107,14 @@ class AccountingDefaults(Document):
     """Tokens per sequence of training FLOPs; null: ``context``."""
 
 
+Sequences = Annotated[int, Field(ge=1)] | Literal["all"]
+
+
 class Evaluation(Document):
     """What a finished run is measured on."""
 
-    loss_sequences: int = Field(ge=1)
-    """Validation sequences per domain."""
+    loss_sequences: Sequences
+    """Validation sequences per domain, a fixed sample of them, or ``all`` of the split."""
     tasks: tuple[str, ...] = ()
     """lm-eval tasks (zero-shot), in the paper's order."""
     limit: int | None = None

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from respath.config.request import Overrides, RunRequest, merged
 from respath.config.runtime import Validation
 from respath.letters import Text
-from respath.papers.paper import DomainShare, sums_to_one
+from respath.papers.paper import DomainShare, Sequences, sums_to_one
 from respath.quantities import metrics
 from respath.quantities.quantity import Quantity
 from respath.settings import distinct_seeds
@@ -57,7 +57,7 @@ class ScaleData(Document):
 class ScaleEvaluation(Document):
     """What a scale changes of the evaluation; null keeps the paper's value."""
 
-    loss_sequences: int | None = None
+    loss_sequences: Sequences | None = None
     limit: int | None = None
     analysis_sequences: int | None = None
 
