@@ -293,6 +293,8 @@ def _findings(error: ValidationError, model: type[BaseModel]) -> list[Finding]:
             names = re.findall(r"'([^']+)'", str(expected))
             got = item.get("ctx", {}).get("tag", got)
             message = f"{got!r} is not known{did_you_mean(got, names)}"
+        elif kind == "union_tag_not_found":
+            message = "has no `kind`, which says what the other keys mean"
         elif kind == "value_error":
             message = str(item["ctx"]["error"])
         else:

@@ -15,7 +15,6 @@ from respath.comparison.costs import duration, estimates
 from respath.comparison.diff import compare, markdown
 from respath.comparison.noise import noise, pooled
 from respath.comparison.notes import measured_text, scale_notes
-from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.papers import needs
 from respath.papers.check import open_papers
@@ -145,26 +144,6 @@ def test_measured_numbers_of_a_note_are_read_from_the_results_and_nothing_stands
     )
     assert re.fullmatch(r"[+−][\d.]+ ± [\d.e-]+ \(2 seeds\)", measured_text(project, results, "toy", early))
     assert measured_text(project, Results(project, tmp_path / "none"), "toy", less) == "(not run)"
-
-
-def test_the_notes_of_mini_tell_what_the_kept_runs_measured():
-    project = open_papers(find_root(), {"scale": "mini"})
-    first, second = scale_notes(project, kept_results(project), "resformer")
-    kept = kept_results(project)
-    moved, less = [], []
-    for seed in project.seeds:
-        runs = {
-            variant: project.paper("resformer").run(RunRequest(size="82M", variant=variant), seed).id
-            for variant in ("learnable", "svformer", "transformer")
-        }
-        coefficients = kept.of_run("analysis", runs["learnable"])["modules"]["coefficients"]
-        moved.append(coefficients["scalars"]["moved_mean"])
-        less.append(
-            kept.of_run("loss", runs["svformer"])["mean_loss"]
-            - kept.of_run("loss", runs["transformer"])["mean_loss"]
-        )
-    assert f"Learnable {sum(moved) / 3:.3g} ± " in first
-    assert f"validation loss {signed(sum(less) / 3)} ± " in second and "(3 seeds)" in second
 
 
 def test_an_unknown_quantity_in_a_note_is_one_line(tmp_path):
