@@ -93,6 +93,9 @@ def test_the_command_scores_the_rows_of_the_runs_own_losses(tokens, tmp_path):
         for order, entry in found["orders"].items():
             assert entry["domains"][domain]["loss"] == losses[order].mean()
             assert entry["domains"][domain]["tokens"] == rows[:, 1:].size
+            sums = entry["domains"][domain]["documents"].values()
+            assert sum(size for _, size in sums) == rows[:, 1:].size
+            assert sum(total for total, _ in sums) == pytest.approx(losses[order].sum())
     means = [found["orders"][order]["mean_loss"] for order in ngrams.ORDERS]
     # Real text, and more than the uniform distribution knows of it.
     assert math.log(512) > means[0] > means[1] > means[2] > 2

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from respath.config.arguments import argument
-from respath.data.loader import Loader, validation_rows
+from respath.data.loader import Loader, store_byte_lengths, validation
 from respath.data.options import sequences as rows_wanted
 from respath.errors import UserError, guard
-from respath.evaluation.loss import unweighted_mean
+from respath.evaluation.loss import summarise, unweighted_mean
 from respath.files import sha256_file, write_json
 from respath.spec.run import RunSpec
 
@@ -148,15 +148,11 @@ def evaluate(spec: RunSpec, run: str, manifest: Path, sequences: int | None) -> 
             "scales; leave them out here"
         )
     model = NGrams(vocab_size, training_rows(spec, manifest))
-    rows = validation_rows(manifest, recipe.context, sequences)
+    bytes_of = store_byte_lengths(manifest)
     orders: dict[str, Any] = {order: {"domains": {}} for order in ORDERS}
-    for domain, chosen in rows.items():
+    for domain, (chosen, documents, _) in validation(manifest, recipe.context, sequences).items():
         for order, losses in zip(ORDERS, model.losses(chosen), strict=True):
-            orders[order]["domains"][domain] = {
-                "loss": float(losses.mean()),
-                "tokens": int(losses.size),
-                "sequences": len(losses),
-            }
+            orders[order]["domains"][domain] = summarise(losses, bytes_of[chosen[:, 1:]], documents[:, 1:])
     for entry in orders.values():
         entry["mean_loss"] = unweighted_mean(entry["domains"], "loss")
     return {

@@ -72,7 +72,7 @@ class Row(Document):
     only: Only | None = None
     """Scales at which the row's runs are trained; null: all. Elsewhere its measured cells are not run."""
     metric: str | None = None
-    """In a configuration or domain table the row names the metric."""
+    """In a configuration or domain table the row names the metric; in a table of runs it may stand for the columns'."""
     unit: Text = ""
     decimals: int | None = None
     text: dict[str, Text] = {}
@@ -108,7 +108,7 @@ class Table(Document):
     def quantity(self, row: Row, column: Column) -> Quantity | None:
         """What a cell is about; None for texts, and where a column of differences has no other run."""
         metric = row.metric or column.metric
-        if metric is None:
+        if metric is None or (self.kind == "runs" and column.metric is None):
             return None
         if self.kind == "domains":
             return Quantity(metric, Domain(row.id))
