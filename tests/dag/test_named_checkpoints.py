@@ -59,7 +59,7 @@ def test_named_checkpoints_stand_in_figure_12(copy, tmp_path):
 
 def test_a_name_without_a_checkpoint_folder_is_told_before_anything_is_planned(tmp_path):
     with pytest.raises(UserError) as error:
-        check_named_checkpoints({"one": str(tmp_path / "none"), "two": str(tmp_path)})
+        check_named_checkpoints({"one": str(tmp_path / "none"), "two": str(tmp_path)}, lambda keys: "here")
     assert [line.split(":")[1].strip() for line in error.value.lines] == ["hf_models.one", "hf_models.two"]
     (tmp_path / "config.json").write_text("{}")
-    check_named_checkpoints({"two": str(tmp_path)})
+    check_named_checkpoints({"two": str(tmp_path)}, lambda keys: "here")

@@ -70,7 +70,8 @@ def manifest_of(copy: ProjectCopy) -> str:
 
 
 def test_after_ctrl_c_in_the_sample_all_of_the_table_is_planned(copy):
-    waiting = Waiting(copy, "resformer_table12", sample_of(copy), seconds=3)
+    # Longer than any machine needs to deliver the signal: the stage must not end by itself first.
+    waiting = Waiting(copy, "resformer_table12", sample_of(copy), seconds=120)
     # Ctrl-C goes to all processes of the terminal.
     os.killpg(waiting.process.pid, signal.SIGINT)
     waiting.process.wait(60)

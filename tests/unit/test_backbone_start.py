@@ -127,9 +127,7 @@ def test_every_parameter_is_in_the_optimizer_group_of_its_role_and_decays_only_w
     roles = parameter_roles(model)
     assert set(roles) == {name for name, _ in model.named_parameters()}
     assert EXPECTED_ROLES[backbone].items() <= roles.items()
-    recipe = Recipe(
-        steps=4, warmup_steps=1, peak_lr=1e-3, final_lr=1e-4, batch_sequences=2, context=8, weight_decay=0.1
-    )
+    recipe = Recipe(steps=4, warmup_steps=1, peak_lr=1e-3, final_lr=1e-4, batch_sequences=2, context=8)
     grouped = {}
     for group in make_optimizer(dict(model.named_parameters()), roles, recipe).param_groups:
         grouped |= dict.fromkeys(group["names"], group["weight_decay"])

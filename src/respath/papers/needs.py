@@ -142,7 +142,8 @@ def needs_of(resolver: Resolver, paper: str, wanted: Iterable[Quantity]) -> Need
             if kind.of == "start":
                 if kind.name == "untrained":
                     needs.untrained.setdefault(run.id, (run, set()))[1].add(module)
-                needs.files[kind.file({"run": run.id})] = None
+                # N-grams need no weights, but all of a run's tokens: they come with what is trained.
+                needs.files[kind.file({"run": run.id})] = None if kind.name == "untrained" else run.id
                 continue
             needs.trained[run.id] = run
             needs.files[KINDS["train"].file({"run": run.id})] = run.id

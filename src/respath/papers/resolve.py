@@ -298,7 +298,11 @@ class PaperAtScale:
     def data(self) -> Data:
         """The token data."""
         base, small = self.folder.paper.data, self.changes.data
-        corpus = self._library.corpora[self._corpus or small.corpus or base.corpus]
+        name = self._corpus or small.corpus or base.corpus
+        if name not in self._library.corpora:
+            where = f"papers/{self.folder.id}/paper.yaml: data.corpus"
+            raise UserError(f"{where}: {name!r} is not known{did_you_mean(name, self._library.corpora)}")
+        corpus = self._library.corpora[name]
         domains = small.domains or base.domains
         if corpus.domain_field is None and len(domains) > 1:
             if len(base.domains) > 1:
