@@ -14,7 +14,6 @@ import pytest
 
 from respath.papers.check import open_papers
 from respath.spec.data import sample_id, tokens_id
-from tests.dag.disturbed import disturbed
 from tests.project_copy import ProjectCopy, clean_environment
 
 #: What lies between the sample and Table 12, once the sample has been drawn again.
@@ -142,13 +141,6 @@ def test_an_invocation_fails_when_a_file_that_was_asked_for_is_missing_at_the_en
     )
     assert done.returncode != 0 and f"asked for and not there: {lost} (1 in all)" in done.stderr
     assert "printed cells match" not in done.stdout + done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_disturbed_at_random_the_same_command_ends_as_if_nothing_had_happened(seed):
-    """More of them: ``python -m tests.dag.disturbed --count 200``."""
-    assert not disturbed(1, seed)
 
 
 @pytest.mark.parametrize("scale", ["smoke", "paper"])

@@ -27,8 +27,8 @@ rule bench:
         "logs/bench/{scale}-{paper}-{size}-{variant}.log",
     conda:
         "../../envs/train.yaml"
-    # Alone: what runs beside it would be measured with it.
-    threads: workflow.cores
+    # Alone: what runs beside it would be measured with it. A queue, which is given no number of cores, runs it by itself.
+    threads: workflow.resource_settings.cores or 1
     resources:
         mem_mb=16000,
         runtime=60,
