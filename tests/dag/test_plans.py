@@ -109,6 +109,16 @@ def test_other_items_do_not_hide_a_missing_evaluation(copy):
     assert planned == {"eval_items": 1, "evaluate_lm": 1, "table": 1, "resformer_downstream3": 1}
 
 
+def test_what_an_evaluation_reads_comes_back_before_it_is_made_again(copy):
+    copy.make("resformer_downstream3")
+    evaluated = next(copy.path.glob("results/evals/*/lm.json"))
+    (copy.path / "results/runs" / evaluated.parent.name / "train.json").unlink()
+    next(copy.path.glob("results/eval_items/*/items.json")).unlink()
+    (copy.path / "reports/out/smoke/resformer/downstream3.csv").unlink()
+    planned = copy.planned("resformer_downstream3")
+    assert planned["train"] == planned["eval_items"] == planned["evaluate_lm"] == 1
+
+
 @pytest.mark.parametrize("made", ["sample", "manifest", "table"])
 def test_a_forced_sample_remakes_the_table_and_all_between(copy, made):
     copy.make({"sample": sample_of, "manifest": manifest_of}.get(made, lambda _: "resformer_table12")(copy))

@@ -4,7 +4,7 @@
 rule analyze:
     "Similarities, coefficients, gradients, removals and attention of one trained run, on frozen sequences."
     input:
-        lambda w: until_made(analysis_files(w.run), [manifest_of(w.run)]),
+        lambda w: until_made(analysis_files(w.run), [manifest_of(w.run)], w.run),
         train="results/runs/{run}/train.json",
     output:
         analysis="results/analyses/{run}/analysis.json",

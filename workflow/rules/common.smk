@@ -233,14 +233,22 @@ def model_text(paper, size, variant):
     return canonical_json(identity(PROJECT.paper(paper).model(size, variant)))
 
 
-def until_made(outputs, inputs):
+def until_made(outputs, inputs, run=None):
     """What a costly job is made of, as long as an output is missing; nothing once all are there.
+
+    ``run``: the trained run that it measures; while its train.json is missing or newer the job will run, and needs them too.
 
     Data that are made again (identical, as a rule) must repeat no training and no evaluation. `ancient()` would say so, but
     Snakemake (9.27) drops the jobs behind a job that runs when all files between them are ancient, even those whose own
     outputs are missing. An edge that is not there hides nothing. Jobs get these paths as resources, which have no history.
     """
-    return [] if all(Path(output).exists() for output in outputs) else inputs
+    if not all(Path(output).exists() for output in outputs):
+        return inputs
+    trained = None if run is None else Path(f"results/runs/{run}/train.json")
+    if trained is None:
+        return []
+    oldest = min(Path(output).stat().st_mtime for output in outputs)
+    return [] if trained.exists() and trained.stat().st_mtime <= oldest else inputs
 
 
 def tokenizer_of(run):

@@ -25,7 +25,7 @@ rule eval_items:
 rule evaluate_loss:
     "Loss and bits per byte of one run on each domain's validation rows."
     input:
-        lambda w: until_made([f"results/evals/{w.run}/loss.json"], [manifest_of(w.run)]),
+        lambda w: until_made([f"results/evals/{w.run}/loss.json"], [manifest_of(w.run)], w.run),
         train="results/runs/{run}/train.json",
     output:
         "results/evals/{run}/loss.json",
@@ -81,7 +81,9 @@ rule ngrams:
 rule evaluate_lm:
     "lm-eval of one run, zero-shot, with lm-eval's own task definitions."
     input:
-        lambda w: until_made([f"results/evals/{w.run}/lm.json"], [items_of(w.run), tokenizer_of(w.run)]),
+        lambda w: until_made(
+            [f"results/evals/{w.run}/lm.json"], [items_of(w.run), tokenizer_of(w.run)], w.run
+        ),
         train="results/runs/{run}/train.json",
     output:
         "results/evals/{run}/lm.json",
