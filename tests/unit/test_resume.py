@@ -246,7 +246,10 @@ def test_a_deleted_newest_checkpoint_costs_one_interval(run, reference):
 def test_without_any_whole_checkpoint_the_run_starts_anew_and_says_so(run, reference):
     interrupted(run)
     for step in checkpoint_steps(run):
-        truncate(run.checkpoints / f"step-{step:08d}")
+        folder = run.checkpoints / f"step-{step:08d}"
+        # The kill may have met an old checkpoint while it was being deleted: that one is not whole already.
+        if (folder / "optimizer.safetensors").exists():
+            truncate(folder)
     child = run.start(checkpoint_steps=5)
     assert child.wait() == 0
     assert "no whole checkpoint is left; starting from step 0" in child.said
