@@ -38,6 +38,8 @@ class Waiting:
             cwd=copy.path,
             env=clean_environment(),
             start_new_session=True,
+            # What a shell starts in the background ignores Ctrl-C, and so would everything behind it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
