@@ -164,9 +164,7 @@ def test_every_kind_of_task_scores_as_its_definition_does(lm, bundle, score):
 
 def test_the_likeliest_continuation_is_right_and_another_is_not(lm):
     task = core.Task(kind="language_modeling", file="", items=1, guessing=0.0)
-    ids = [SEPARATOR, *encode("the red "), 0]
     _, _, likeliest = losses_of(lm, "the red")
-    del ids
     prompt = core.prompts_of(task, {"context": "the red", "continuation": "X"}, [])
     assert prompt == ["the red", "the red X"]
     # A continuation whose tokens are the blank and the letter: right exactly when both are the likeliest.

@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         metavar="JSON|@FILE",
-        help='JSON object of dials that win over config.yaml, e.g. \'{"scale": "mini"}\'',
+        help='JSON object of settings that win over config.yaml, e.g. \'{"scale": "mini"}\'',
     )
     parser.add_argument("--scale", help="short for --config '{\"scale\": ...}'")
     parser.add_argument("--results", type=Path, help="folder of results (default: results/ in the project)")

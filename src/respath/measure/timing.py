@@ -6,7 +6,6 @@ build their models anew for each round and take medians over rounds.
 
 from __future__ import annotations
 
-import random
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -121,8 +120,3 @@ class Decoder:
         """States of the whole prompt, and the logits of its last position."""
         cache = self.model.new_cache(self.batch, self.context)
         self.model.logits(self.model.hidden(self.prompt, cache=cache)[:, -1:])
-
-
-def shuffled(names: Iterable[str], seed: int) -> list[str]:
-    """Another order for each round."""
-    return random.Random(seed).sample(sorted(names), len(sorted(names)))

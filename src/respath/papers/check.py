@@ -42,7 +42,7 @@ def open_papers(root: str | Path, given: Settings | Mapping[str, Any] | None = N
     library = collect(Library, root)
     if user and library:
         corpus = [user.corpus] if user.corpus is not None else []
-        # A folder without paper.yaml is told from a name that is misspelt.
+        # A folder without paper.yaml is another mistake than a misspelt name.
         papers = [
             paper
             for paper in user.papers or ()

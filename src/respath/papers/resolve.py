@@ -300,8 +300,8 @@ class PaperAtScale:
         base, small = self.folder.paper.data, self.changes.data
         name = self._corpus or small.corpus or base.corpus
         if name not in self._library.corpora:
-            where = f"papers/{self.folder.id}/paper.yaml: data.corpus"
-            raise UserError(f"{where}: {name!r} is not known{did_you_mean(name, self._library.corpora)}")
+            # Which file says so is the check's to say: the paper, its scale or the settings.
+            raise UserError(f"corpus {name!r} is not known{did_you_mean(name, self._library.corpora)}")
         corpus = self._library.corpora[name]
         domains = small.domains or base.domains
         if corpus.domain_field is None and len(domains) > 1:
