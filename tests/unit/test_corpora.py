@@ -369,8 +369,11 @@ def test_climbmix_tokens_come_back_as_the_text_they_were_made_of(tmp_path, gpt2_
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / "in/part_0.tokenized.jsonl").write_text(text)
         found = sampled("climbmix-tokens-local", tmp_path / "in", tmp_path / "out", domains=("ClimbMix",))
-    assert found["train"] | found["validation"] == {row["text"] for row in gpt2_rows}
-    assert read_json(tmp_path / "out/sample.json")["domains"]["ClimbMix"]["refused"] == {}
+    texts_in, texts_out = {row["text"] for row in gpt2_rows}, found["train"] | found["validation"]
+    entry = read_json(tmp_path / "out/sample.json")["domains"]["ClimbMix"]
+    # Navigation pages look alike: one that is held out goes when training text holds it.
+    assert texts_out <= texts_in and len(texts_in - texts_out) == entry["near_duplicates"] <= 1
+    assert entry["refused"] == {}
 
 
 def test_bad_token_rows_are_refused_with_their_reason(tmp_path, gpt2_rows):
