@@ -464,7 +464,7 @@ def export(
             raise UserError(
                 f"{name!r} is no finished run: {record} is missing{did_you_mean(name, known) if known else ''}"
             )
-        from respath.evaluation.weights import load_trained
+        from respath.measure.weights import load_trained
 
         model, spec = load_trained(
             record, project.root / project.settings.checkpoints / name, accept_code=True

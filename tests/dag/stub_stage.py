@@ -117,7 +117,7 @@ def train(options: dict[str, list[str]]) -> None:
 
 
 def check_weights(options: dict[str, list[str]]) -> None:
-    from respath.evaluation.weights import read_train, refuse_other_manifest, verified_weights
+    from respath.measure.weights import read_train, refuse_other_manifest, verified_weights
 
     result, checkpoints = Path(options["--train"][0]), Path(options["--checkpoints"][0])
     if "--tokens" in options:

@@ -77,7 +77,7 @@ def test_what_today_computes_is_not_listed_and_the_command_for_the_rest_plans_it
     copy, run = finished
     trained, measured = (
         training_code(run.spec, "torch"),
-        measuring_code(run.spec.model, "respath.evaluation.loss"),
+        measuring_code(run.spec.model, "respath.measure.loss"),
     )
     results(copy, run, trained, measured)
     assert stale(copy) == []

@@ -8,9 +8,9 @@ import math
 import pytest
 import torch
 
-from respath.analysis import received
-from respath.analysis.importance import Importance, entropy, uniform_importance
-from respath.analysis.trace import Trace, listening, trace
+from respath.measure.analyses import received
+from respath.measure.analyses.importance import Importance, entropy, uniform_importance
+from respath.measure.analyses.trace import Trace, listening, trace
 from tests.unit import backbone_models, stream_models, value_models
 from tests.unit.value_models import ByEquations
 

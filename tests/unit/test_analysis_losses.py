@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from respath.analysis import coefficients, gradients, removal
+from respath.measure.analyses import coefficients, gradients, removal
 from respath.model.loss import next_token_loss
 from tests.unit import backbone_models, model_cases, stream_models, value_models
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from respath.analysis.__main__ import main
-from respath.analysis.inputs import Inputs, document_rows
 from respath.data.loader import validation_rows
 from respath.files import canonical_json, read_json, sha256_file, write_json
+from respath.measure.analyses.__main__ import main
+from respath.measure.analyses.inputs import Inputs, document_rows
 from respath.quantities.analyses import CATALOGUE, unknown_series
 from respath.quantities.metrics import unknown
 from tests.unit.corpus import tiny_tokens
@@ -102,7 +102,7 @@ def test_a_run_goes_from_its_weights_to_numbers_series_and_arrays(trained, analy
 
 
 def test_the_numbers_are_those_of_the_trained_weights(trained, analysed):
-    from respath.evaluation.loss import token_losses
+    from respath.measure.loss import token_losses
 
     *_, manifest, _, model = trained
     rows = np.concatenate(list(validation_rows(manifest, CONTEXT, 2).values()))

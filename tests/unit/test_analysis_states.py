@@ -7,10 +7,10 @@ import itertools
 import pytest
 import torch
 
-from respath.analysis.norms import Norms
-from respath.analysis.pca import PCA, Moments, components
-from respath.analysis.similarity import Similarity, pair_cosine
-from respath.analysis.trace import Trace, trace
+from respath.measure.analyses.norms import Norms
+from respath.measure.analyses.pca import PCA, Moments, components
+from respath.measure.analyses.similarity import Similarity, pair_cosine
+from respath.measure.analyses.trace import Trace, trace
 from respath.model import build_model
 from tests.unit import stream_models, value_models
 from tests.unit.value_models import ByEquations

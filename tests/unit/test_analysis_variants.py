@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from respath.analysis.inputs import Inputs
-from respath.analysis.stage import analyse_model
 from respath.files import canonical_json
+from respath.measure.analyses.inputs import Inputs
+from respath.measure.analyses.stage import analyse_model
 from respath.model import build_model
 from respath.quantities.analyses import CATALOGUE
 from tests.unit.noise import with_noise

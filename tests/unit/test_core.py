@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from respath.errors import UserError
-from respath.evaluation import core
-from respath.evaluation.harness import RespathLM
 from respath.files import read_json
+from respath.measure import core
+from respath.measure.harness import RespathLM
 from tests.unit.corpus import tiny_tokens
 from tests.unit.finished_run import finished_run, scale_weights
 from tests.unit.model_cases import perturbed

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from respath.errors import UserError
-from respath.evaluation import items, rows
-from respath.evaluation.suites import catalogue, definition
 from respath.files import sha256_file
+from respath.measure import items, rows
+from respath.measure.suites import catalogue, definition
 
 #: Zero-shot tasks of every kind.
 TASKS = ("hellaswag", "openbookqa", "winogrande", "arc_easy", "arc_challenge", "piqa", "boolq", "lambada_openai", "wikitext")  # fmt: skip

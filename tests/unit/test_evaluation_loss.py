@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from respath.errors import UserError
-from respath.evaluation import loss
-from respath.evaluation.weights import load_trained
 from respath.files import read_json, sha256_file, write_json
+from respath.measure import loss
+from respath.measure.weights import load_trained
 from tests.unit.corpus import tiny_tokens
 from tests.unit.finished_run import finished_run, scale_weights
 

@@ -42,7 +42,7 @@ def codes():
             model=check(ModelSpec, SHAPE | model, name), recipe=check(Recipe, STEPS | recipe, name)
         )
         found |= {f"{name} {part}": code for part, code in f.training_code(spec, engine).items()}
-        found[f"{name} loss"] = f.measuring_code(spec.model, "respath.evaluation.loss")["measure"]
+        found[f"{name} loss"] = f.measuring_code(spec.model, "respath.measure.loss")["measure"]
     return found
 
 root, before, changed = Path(respath.__file__).parent, codes(), {}
@@ -146,7 +146,7 @@ EDITS = {
         changes(ALL, ["training", "shared", "loss"]),
     ),
     "how a loss is measured": (
-        [("evaluation/loss.py", "SCHEMA = 1", "SCHEMA = 2")],
+        [("measure/loss.py", "SCHEMA = 1", "SCHEMA = 2")],
         changes(ALL, ["loss"]),
     ),
 }

@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 
 from respath.config.request import RunRequest
 from respath.errors import UserError
-from respath.evaluation.loss import evaluate, token_losses, unweighted_mean
-from respath.evaluation.weights import load_trained
 from respath.files import read_json, sha256_file, write_json
 from respath.importing import import_run
+from respath.measure.loss import evaluate, token_losses, unweighted_mean
+from respath.measure.weights import load_trained
 from respath.model import build_model
 from respath.model.export import export
 from respath.papers.check import open_papers

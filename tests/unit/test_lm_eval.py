@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respath.errors import UserError
-from respath.evaluation import items as items_stage
-from respath.evaluation import lm
-from respath.evaluation.suites import catalogue
-from respath.evaluation.weights import NotFinite
 from respath.files import read_json, sha256_file, write_json
+from respath.measure import items as items_stage
+from respath.measure import lm
+from respath.measure.suites import catalogue
+from respath.measure.weights import NotFinite
 from respath.model import build_model
 from respath.model.export import export
 from respath.spec.model import ModelSpec
@@ -65,7 +65,7 @@ def model():
 
 
 def language_model(model, tokenizer, context=CONTEXT):
-    from respath.evaluation.harness import RespathLM
+    from respath.measure.harness import RespathLM
 
     return RespathLM(model, lambda text: tokenizer.encode(text).ids, tokenizer.decode, 0, context)
 
@@ -222,7 +222,7 @@ def test_choices_of_one_token_share_one_forward_row(model, tokenizer):
 
 
 def test_an_input_that_begins_others_is_served_by_one_of_them():
-    from respath.evaluation.harness import share_forwards
+    from respath.measure.harness import share_forwards
 
     inputs = [(1, 2), (1, 2, 3), (1, 3), (1, 2, 3, 4), (5,), (1, 2), (1, 3)]
     leaders = share_forwards(inputs)
@@ -235,7 +235,7 @@ def test_an_input_that_begins_others_is_served_by_one_of_them():
 
 
 def test_the_size_of_batches_does_not_change_scores(model, tokenizer, monkeypatch):
-    from respath.evaluation import harness
+    from respath.measure import harness
 
     at_once = language_model(model, tokenizer).loglikelihood(requests(CHOICES))
     monkeypatch.setitem(harness.TOKENS, "cpu", 1)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from respath.data.loader import Loader, validation_rows
-from respath.evaluation import ngrams
-from respath.evaluation.ngrams import NGrams, main, training_rows
+from respath.measure import ngrams
+from respath.measure.ngrams import NGrams, main, training_rows
 from respath.spec.run import spec_text
 from tests.unit.training_runs import tiny_spec
 

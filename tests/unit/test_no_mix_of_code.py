@@ -69,7 +69,7 @@ class Tree(TreeCopy):
             str(run.checkpoints),
         )
         out = ("--out", str(run.folder / "loss.json"), "--sequences", "4", "--device", "cpu")
-        return self.call("-m", "respath.evaluation.loss", *places, *out, *more)
+        return self.call("-m", "respath.measure.loss", *places, *out, *more)
 
 
 @pytest.fixture(scope="module")
@@ -157,13 +157,13 @@ def test_a_table_of_such_runs_says_so(story):
 
 
 def test_weights_of_earlier_code_are_measured_and_the_result_says_that_nothing_is_known(story, tmp_path):
-    from respath.evaluation.weights import refuse_other_code
     from respath.fingerprint import measured_by
+    from respath.measure.weights import refuse_other_code
 
     run, _ = story
     earlier = json.loads(run.out.read_text())
     del earlier["provenance"]["code"]
     earlier["provenance"]["sources_sha256"] = "a" * 64
     refuse_other_code(earlier, run.spec, run.out, accept=False)
-    code = measured_by(earlier, run.spec.model, "respath.evaluation.loss")
+    code = measured_by(earlier, run.spec.model, "respath.measure.loss")
     assert (code["weights"], code["accepted"]) == ("earlier code", False)

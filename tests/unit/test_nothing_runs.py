@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from respath.evaluation.loss import main as evaluate_loss
+from respath.measure.loss import main as evaluate_loss
 from tests.project_copy import ROOT
 from tests.unit.corpus import tiny_tokens
 from tests.unit.training_runs import Run, tiny_spec

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from respath.data.tokenizer import make_tokenizer
 from respath.errors import UserError
-from respath.evaluation.lm import text_codec
+from respath.measure.lm import text_codec
 from respath.model import build_model
 from respath.spec.data import Gpt2Tokenizer, NeoxTokenizer
 from respath.spec.model import ModelSpec
@@ -49,7 +49,7 @@ def published(kind: str, folder: Path) -> Path:
 @pytest.fixture(scope="module", params=["bpe", "neox", "gpt2"])
 def scored(request, tmp_path_factory):
     """(our language model, its encoder) for one tokenizer and a small random model of its vocabulary."""
-    from respath.evaluation.harness import RespathLM
+    from respath.measure.harness import RespathLM
 
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "bpe":

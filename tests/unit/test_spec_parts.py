@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import respath
-from respath.analysis import coefficients
+from respath.measure.analyses import coefficients
 from respath.model import build_model
 from respath.model.registry import module_of
 from respath.model.values.mix import MixedValues
@@ -34,7 +34,7 @@ def test_specs_accounts_and_the_model_know_no_kind_by_name():
     """Neither by class nor by text; the two that a plain model has are the defaults of its spec."""
     names = set(EVERY) | {document.__name__ for document in EVERY.values()}
     usual = {"own", "pre_ln", "OwnSpec", "PreLNSpec"}
-    for path in ("spec/model.py", "spec/cost.py", "spec/layout.py", "analysis/coefficients.py",
+    for path in ("spec/model.py", "spec/cost.py", "spec/layout.py", "measure/analyses/coefficients.py",
                  "model/transformer.py", "model/attention.py", "model/build.py", "model/registry.py"):  # fmt: skip
         tree = ast.parse((SOURCES / path).read_text())
         found = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}

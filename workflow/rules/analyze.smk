@@ -27,7 +27,7 @@ rule analyze:
         sequences=lambda w: PROJECT.paper(RUNS[w.run].paper).evaluation.analysis_sequences,
         modules=lambda w: modules_of(w.run),
     shell:
-        "python -m respath.analysis --train {input.train:q} --tokens {resources.tokens:q}"
+        "python -m respath.measure.analyses --train {input.train:q} --tokens {resources.tokens:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --sequences {params.sequences}"
         " --modules {params.modules} {resources.accept_code} --out {output.analysis:q}"
         " --arrays {output.arrays:q} > {log:q} 2>&1"
@@ -55,7 +55,7 @@ rule analyze_untrained:
         sequences=lambda w: PROJECT.paper(UNTRAINED[w.untrained][0].paper).evaluation.analysis_sequences,
         modules=lambda w: ",".join(sorted(UNTRAINED[w.untrained][1])),
     shell:
-        "python -m respath.analysis --untrained --spec {resources.spec:q} --run {wildcards.untrained:q}"
+        "python -m respath.measure.analyses --untrained --spec {resources.spec:q} --run {wildcards.untrained:q}"
         " --tokens {resources.tokens:q} --sequences {params.sequences} --modules {params.modules}"
         " --out {output.analysis:q} --arrays {output.arrays:q} > {log:q} 2>&1"
 
@@ -84,6 +84,6 @@ rule analyze_checkpoint:
         sequences=lambda w: PROJECT.paper(ELSEWHERE[w.model][0].paper).evaluation.analysis_sequences,
         modules=lambda w: ",".join(sorted(ELSEWHERE[w.model][1])),
     shell:
-        "python -m respath.analysis --hf {params.folder:q} --tokens {resources.tokens:q} --context {params.context}"
+        "python -m respath.measure.analyses --hf {params.folder:q} --tokens {resources.tokens:q} --context {params.context}"
         " --sequences {params.sequences} --modules {params.modules} --out {output.analysis:q}"
         " --arrays {output.arrays:q} > {log:q} 2>&1"

@@ -18,7 +18,7 @@ rule eval_items:
         location=PROJECT.settings.items_location or "",
         tasks=lambda w: list(PROJECT.paper(w.paper).evaluation.tasks),
     shell:
-        "python -m respath.evaluation.items --suite {wildcards.paper:q} --tasks {params.tasks:q}"
+        "python -m respath.measure.items --suite {wildcards.paper:q} --tasks {params.tasks:q}"
         " --source {params.source:q} --location={params.location:q} --out {output:q} > {log:q} 2>&1"
 
 
@@ -47,7 +47,7 @@ rule evaluate_loss:
         sequences=lambda w: PROJECT.paper(RUNS[w.run].paper).evaluation.loss_sequences,
         common=lambda w: common_length(w.run),
     shell:
-        "python -m respath.evaluation.loss --train {input.train:q} --tokens {resources.tokens:q}"
+        "python -m respath.measure.loss --train {input.train:q} --tokens {resources.tokens:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --sequences {params.sequences} {params.common}"
         " {resources.accept_code}"
         " --out {output:q} > {log:q} 2>&1"
@@ -74,7 +74,7 @@ rule ngrams:
         spec=lambda w: RUNS[w.run].text,
         sequences=lambda w: PROJECT.paper(RUNS[w.run].paper).evaluation.loss_sequences,
     shell:
-        "python -m respath.evaluation.ngrams --spec {resources.spec:q} --tokens {resources.tokens:q}"
+        "python -m respath.measure.ngrams --spec {resources.spec:q} --tokens {resources.tokens:q}"
         " --sequences {params.sequences} --out {output:q} > {log:q} 2>&1"
 
 
@@ -106,6 +106,6 @@ rule evaluate_lm:
         # Another name than "limit", whose results are of the first items of each file.
         sample=lambda w: PROJECT.paper(RUNS[w.run].paper).evaluation.limit or "none",
     shell:
-        "python -m respath.evaluation.lm --train {input.train:q}"
+        "python -m respath.measure.lm --train {input.train:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --tokenizer {resources.tokenizer:q}"
         " --items {resources.questions:q} --limit {params.sample} {resources.accept_code} --out {output:q} > {log:q} 2>&1"

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from respath.config.arguments import json_argument
 from respath.documents import check
 from respath.errors import UserError, guard
-from respath.evaluation.weights import chosen_device
 from respath.files import write_json
+from respath.measure.weights import chosen_device
 from respath.spec.model import ModelSpec
 from respath.startup import slow_imports
 

@@ -1,6 +1,6 @@
 """A floor under a run's losses: n-gram models of the very tokens that it trains on, scored on the very rows that it is scored on.
 
-``python -m respath.evaluation.ngrams --spec @spec.json --tokens results/tokens/ID/manifest.json --sequences 1000
+``python -m respath.measure.ngrams --spec @spec.json --tokens results/tokens/ID/manifest.json --sequences 1000
 --out results/evals/RUN/ngrams.json``
 
 Unigram, bigram and trigram with the interpolation of Witten and Bell (1991; Chen and Goodman 1998, section 2.5): with c(h w)
@@ -26,8 +26,8 @@ from respath.config.arguments import argument
 from respath.data.loader import Loader, store_byte_lengths, validation
 from respath.data.options import sequences as rows_wanted
 from respath.errors import UserError, guard
-from respath.evaluation.loss import summarise, unweighted_mean
 from respath.files import sha256_file, write_json
+from respath.measure.loss import summarise, unweighted_mean
 from respath.spec.run import RunSpec
 
 SCHEMA = 1
@@ -171,7 +171,7 @@ def evaluate(spec: RunSpec, run: str, manifest: Path, sequences: int | None) -> 
 @guard
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="respath.evaluation.ngrams", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="respath.measure.ngrams", description=__doc__.splitlines()[0])
     parser.add_argument(
         "--spec", required=True, metavar="JSON|@FILE", help="the run whose tokens are counted"
     )

@@ -1,6 +1,6 @@
 """Validation loss and bits per byte of a trained run, per domain, on the frozen packed rows of its token store.
 
-``python -m respath.evaluation.loss --train results/runs/RUN/train.json --tokens results/tokens/ID/manifest.json
+``python -m respath.measure.loss --train results/runs/RUN/train.json --tokens results/tokens/ID/manifest.json
 --checkpoints checkpoints/RUN --sequences 1000 --out results/evals/RUN/loss.json``
 
 Forward and cross entropy both run in float32 with the float32 master weights, whatever the run was trained in: variants
@@ -19,7 +19,9 @@ import numpy as np
 
 from respath.data.options import sequences as rows_wanted
 from respath.errors import UserError, guard
-from respath.evaluation.weights import (
+from respath.files import sha256_file, write_json
+from respath.fingerprint import measured_by
+from respath.measure.weights import (
     NotFinite,
     add_accept_code,
     chosen_device,
@@ -27,8 +29,6 @@ from respath.evaluation.weights import (
     read_train,
     refuse_other_manifest,
 )
-from respath.files import sha256_file, write_json
-from respath.fingerprint import measured_by
 from respath.startup import slow_imports
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def evaluate(
     refuse_other_manifest(record, train_json, checkpoints, manifest, manifest_sha256, "evaluate")
     model, spec = load_trained(train_json, checkpoints, device, accept_code=accept_code)
     content["weights_sha256"] = record["weights"]["sha256"]
-    content["code"] = measured_by(record, spec.model, "respath.evaluation.loss")
+    content["code"] = measured_by(record, spec.model, "respath.measure.loss")
     common = {}
     try:
         if common_context is not None:
@@ -172,7 +172,7 @@ def _scored(
 @guard
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="respath.evaluation.loss", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="respath.measure.loss", description=__doc__.splitlines()[0])
     parser.add_argument("--train", type=Path, required=True, help="train.json of the run")
     parser.add_argument(
         "--tokens", type=Path, required=True, help="manifest.json that the run was trained on"

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from respath.analysis import coefficients, gradients, importance, norms, removal
-from respath.analysis.findings import Findings
-from respath.analysis.importance import Importance
-from respath.analysis.inputs import Inputs
-from respath.analysis.norms import Norms
-from respath.analysis.pca import PCA
-from respath.analysis.similarity import Similarity
-from respath.analysis.trace import Trace, trace
 from respath.errors import UserError
 from respath.files import atomic_open, write_json
+from respath.measure.analyses import coefficients, gradients, importance, norms, removal
+from respath.measure.analyses.findings import Findings
+from respath.measure.analyses.importance import Importance
+from respath.measure.analyses.inputs import Inputs
+from respath.measure.analyses.norms import Norms
+from respath.measure.analyses.pca import PCA
+from respath.measure.analyses.similarity import Similarity
+from respath.measure.analyses.trace import Trace, trace
 from respath.model.transformer import Transformer
 from respath.quantities.analyses import CATALOGUE, unknown_module
 from respath.training.provenance import versions

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from respath.analysis.findings import Findings
+from respath.measure.analyses.findings import Findings
 from respath.model.loss import next_token_loss
 from respath.model.transformer import Transformer
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import torch
 
-from respath.analysis.findings import Findings, layers_without, mean, ratio
-from respath.analysis.trace import Trace
+from respath.measure.analyses.findings import Findings, layers_without, mean, ratio
+from respath.measure.analyses.trace import Trace
 
 
 class Norms:

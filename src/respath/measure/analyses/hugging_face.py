@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from respath.analysis.findings import Findings
-from respath.analysis.inputs import Inputs
-from respath.analysis.stage import analyse_traced, document
-from respath.analysis.trace import Trace
 from respath.data.manifest import load_manifest
 from respath.errors import UserError
 from respath.files import content_hash, read_json, sha256_file
 from respath.fingerprint import fingerprint
+from respath.measure.analyses.findings import Findings
+from respath.measure.analyses.inputs import Inputs
+from respath.measure.analyses.stage import analyse_traced, document
+from respath.measure.analyses.trace import Trace
 
 #: Modules that need nothing but states and probabilities.
 MODULES = ("similarity", "importance")
@@ -97,7 +97,7 @@ def load(folder: Path, dtype: torch.dtype, device: str):
 
 
 def trace(model: Any, ids: Tensor, attention: bool = True) -> Trace:
-    """As ``respath.analysis.trace.trace``, of a transformers model. Values are not mixed: before and after are the same."""
+    """As ``respath.measure.analyses.trace.trace``, of a transformers model. Values are not mixed: before and after are the same."""
     found, family = Trace(), family_of(model)
     decoder = getattr(model, family.decoder)
 
@@ -204,7 +204,7 @@ def analyse_folder(
     more = {
         "weights_sha256": weights[0] if len(weights) == 1 else content_hash(weights, 64),
         "manifest_sha256": sha256_file(manifest),
-        "code": {"measure": fingerprint(("respath.analysis.hugging_face",))},
+        "code": {"measure": fingerprint(("respath.measure.analyses.hugging_face",))},
     }
     return document(
         f"{folder.resolve().name}-{content_hash(read_json(folder / 'config.json'))}", found, inputs, **more

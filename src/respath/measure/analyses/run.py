@@ -6,12 +6,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from respath.analysis.findings import Findings
-from respath.analysis.inputs import Inputs
-from respath.analysis.stage import analyse_model, document, scores_finite
-from respath.evaluation.weights import load_trained, read_train, refuse_other_manifest
 from respath.files import sha256_file
 from respath.fingerprint import measured_by, measuring_code
+from respath.measure.analyses.findings import Findings
+from respath.measure.analyses.inputs import Inputs
+from respath.measure.analyses.stage import analyse_model, document, scores_finite
+from respath.measure.weights import load_trained, read_train, refuse_other_manifest
 from respath.spec.run import RunSpec
 
 Result = tuple[dict[str, Any], dict[str, Findings]]

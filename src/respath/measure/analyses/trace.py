@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from respath.analysis.received import received
+from respath.measure.analyses.received import received
 from respath.model.transformer import Transformer
 
 

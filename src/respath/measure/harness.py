@@ -18,7 +18,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows
 from tqdm import tqdm
 
-from respath.evaluation.weights import NotFinite
+from respath.measure.weights import NotFinite
 
 if TYPE_CHECKING:
     from respath.model.transformer import Transformer

@@ -55,7 +55,7 @@ class Task(Document):
     """One lm-eval task and the sources of its items."""
 
     definition: str
-    #: Name of the conversion in ``respath.evaluation.rows``.
+    #: Name of the conversion in ``respath.measure.rows``.
     rows: str
     licence: str
     splits: dict[str, Split]

@@ -14,8 +14,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from respath.analysis.findings import Findings, mean
-from respath.analysis.trace import Trace
+from respath.measure.analyses.findings import Findings, mean
+from respath.measure.analyses.trace import Trace
 
 SHARE = 0.99
 

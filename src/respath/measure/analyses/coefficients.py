@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 import torch
 
-from respath.analysis.findings import Findings, mean, ratio
+from respath.measure.analyses.findings import Findings, mean, ratio
 from respath.model.transformer import Transformer
 from respath.model.values.own import ValuePath
 from respath.spec.model import ModelSpec

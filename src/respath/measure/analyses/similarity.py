@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from respath.analysis.findings import Findings, layers_without, mean
-from respath.analysis.trace import Trace
+from respath.measure.analyses.findings import Findings, layers_without, mean
+from respath.measure.analyses.trace import Trace
 
 
 def pair_cosine(x: Tensor) -> Tensor:

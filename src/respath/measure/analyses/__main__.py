@@ -1,6 +1,6 @@
 """What happens inside a model, on the frozen validation sequences of a token store.
 
-``python -m respath.analysis --train results/runs/RUN/train.json --tokens results/tokens/ID/manifest.json --checkpoints
+``python -m respath.measure.analyses --train results/runs/RUN/train.json --tokens results/tokens/ID/manifest.json --checkpoints
 checkpoints/RUN --sequences 143 --modules similarity,pca --out results/analyses/RUN/analysis.json``
 """
 
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from respath.errors import UserError, guard
-from respath.evaluation.weights import add_accept_code
+from respath.measure.weights import add_accept_code
 from respath.quantities.analyses import CATALOGUE
 from respath.startup import slow_imports
 
@@ -28,7 +28,7 @@ one of three models:
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
     made = argparse.ArgumentParser(
-        prog="respath.analysis",
+        prog="respath.measure.analyses",
         description=__doc__.splitlines()[0],
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -77,16 +77,16 @@ def main(arguments: list[str] | None = None) -> int:
     check_options(given)
     # Slow imports (torch) only for a command that makes sense.
     with slow_imports():
-        from respath.analysis.run import analyse_trained, analyse_untrained
-        from respath.analysis.stage import wanted_modules, write
-        from respath.evaluation.weights import chosen_device
+        from respath.measure.analyses.run import analyse_trained, analyse_untrained
+        from respath.measure.analyses.stage import wanted_modules, write
+        from respath.measure.weights import chosen_device
 
     modules = wanted_modules(filter(None, given.modules.split(",")))
     device = chosen_device(given.device)
     if given.hf is not None:
         import torch
 
-        from respath.analysis.hugging_face import analyse_folder
+        from respath.measure.analyses.hugging_face import analyse_folder
 
         dtype = getattr(torch, given.dtype)
         content, found = analyse_folder(

@@ -1,6 +1,6 @@
 """CORE: the few-shot tasks of DCLM on a trained run, from the files of the published evaluation bundle.
 
-``python -m respath.evaluation.core --train results/runs/RUN/train.json --checkpoints checkpoints/RUN --tokenizer tokenizer.json
+``python -m respath.measure.core --train results/runs/RUN/train.json --checkpoints checkpoints/RUN --tokenizer tokenizer.json
 --bundle FOLDER --suite core21 --out results/evals/RUN/core.json``
 
 A task is one of three kinds (DCLM, arXiv 2406.11794; nanochat's evaluation gives the details):
@@ -32,14 +32,14 @@ from pydantic import Field
 
 from respath.documents import check, load_yaml
 from respath.errors import UserError, did_you_mean, guard
-from respath.evaluation.lm import read_train, text_codec
-from respath.evaluation.weights import NotFinite, chosen_device, load_trained
 from respath.files import sha256_file, write_json
+from respath.measure.lm import read_train, text_codec
+from respath.measure.weights import NotFinite, chosen_device, load_trained
 from respath.spec.document import Document
 from respath.startup import slow_imports
 
 if TYPE_CHECKING:
-    from respath.evaluation.harness import Piece, RespathLM
+    from respath.measure.harness import Piece, RespathLM
 
 SCHEMA = 1
 SUITES_FILE = Path(__file__).with_name("core.yaml")
@@ -214,7 +214,7 @@ def question(
     task: Task, item: Item, examples: Sequence[Item], encode: Callable[[str], list[int]], begin: int
 ):
     """The item as a ``Question``. ValueError where it cannot be scored with this tokenizer."""
-    from respath.evaluation.harness import Piece
+    from respath.measure.harness import Piece
 
     rows = [(begin, *encode(text)) for text in prompts_of(task, item, examples)]
     if task.kind == "language_modeling":
@@ -394,7 +394,7 @@ def evaluate_run(
     content = {"schema": SCHEMA, "kind": "core", "run": record["run"]}
     if record["status"] == "diverged":
         return {**content, **_diverged(suite, record.get("reason"))}
-    from respath.evaluation.harness import RespathLM
+    from respath.measure.harness import RespathLM
 
     model, spec = load_trained(train_json, checkpoints, device)
     encode, decode, separator = text_codec(tokenizer)
@@ -414,7 +414,7 @@ def _diverged(suite: str, reason: str | None) -> dict[str, Any]:
 @guard
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="respath.evaluation.core", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="respath.measure.core", description=__doc__.splitlines()[0])
     parser.add_argument("--train", type=Path, required=True)
     parser.add_argument("--checkpoints", type=Path, required=True, help="checkpoint folder of this run")
     parser.add_argument("--tokenizer", type=Path, required=True, help="tokenizer.json")

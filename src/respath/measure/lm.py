@@ -1,6 +1,6 @@
 """lm-eval's tasks on a trained run, zero-shot, with lm-eval's own definitions and metrics on local items.
 
-``python -m respath.evaluation.lm --train results/runs/RUN/train.json --checkpoints checkpoints/RUN --tokenizer
+``python -m respath.measure.lm --train results/runs/RUN/train.json --checkpoints checkpoints/RUN --tokenizer
 tokenizer.json --items results/eval_items/NAME/items.json --limit 32 --out results/evals/RUN/lm.json``
 """
 
@@ -21,10 +21,10 @@ from typing import Any
 
 from respath.data.paths import inside
 from respath.errors import UserError, guard
-from respath.evaluation.suites import definitions_folder, lm_eval_version
-from respath.evaluation.weights import NotFinite, add_accept_code, chosen_device, load_trained, read_train
 from respath.files import read_json, sha256_file, write_json, write_text
 from respath.fingerprint import measured_by
+from respath.measure.suites import definitions_folder, lm_eval_version
+from respath.measure.weights import NotFinite, add_accept_code, chosen_device, load_trained, read_train
 from respath.spec.model import ModelSpec
 from respath.startup import slow_imports
 
@@ -35,7 +35,7 @@ def read_items(path: Path) -> dict[str, Any]:
     """items.json with every task file present and unchanged. UserError otherwise, all problems at once."""
     items = read_json(path)
     if not isinstance(items, dict) or items.get("kind") != "eval_items":
-        raise UserError(f"{path}: not an items.json; make one with python -m respath.evaluation.items")
+        raise UserError(f"{path}: not an items.json; make one with python -m respath.measure.items")
     problems = []
     for name, entry in items["tasks"].items():
         if entry["status"] != "done":
@@ -191,12 +191,12 @@ def evaluate_run(
     if record["status"] == "diverged":
         return {**content, **_diverged(record.get("reason"), known)}
     model_spec = ModelSpec.model_validate_json(json.dumps(record["spec"]["model"]))
-    content["code"] = measured_by(record, model_spec, "respath.evaluation.harness")
+    content["code"] = measured_by(record, model_spec, "respath.measure.harness")
     counts: dict[str, int] = {}
     made = []
 
     def make_lm():
-        from respath.evaluation.harness import RespathLM
+        from respath.measure.harness import RespathLM
 
         model, spec = load_trained(train_json, checkpoints, device, accept_code=accept_code)
         encode, decode, eos_id = text_codec(tokenizer)
@@ -255,11 +255,11 @@ def _limit(text: str) -> int | None:
 @guard
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="respath.evaluation.lm", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="respath.measure.lm", description=__doc__.splitlines()[0])
     parser.add_argument("--train", type=Path, required=True)
     parser.add_argument("--checkpoints", type=Path, required=True, help="checkpoint folder of this run")
     parser.add_argument("--tokenizer", type=Path, required=True, help="tokenizer.json")
-    parser.add_argument("--items", type=Path, required=True, help="items.json of respath.evaluation.items")
+    parser.add_argument("--items", type=Path, required=True, help="items.json of respath.measure.items")
     parser.add_argument(
         "--limit", type=_limit, required=True, help="items per task, a fixed sample, or none for all"
     )

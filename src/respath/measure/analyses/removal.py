@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from respath.analysis.findings import Findings, mean
-from respath.analysis.trace import listening
+from respath.measure.analyses.findings import Findings, mean
+from respath.measure.analyses.trace import listening
 from respath.model.loss import head_cross_entropy
 from respath.model.transformer import Transformer
 

@@ -6,7 +6,7 @@
     top[n][i]       = mean over sequences of the (i + 1)-th largest importance, i < 10
 
 The sum runs over queries (columns), since a row sums to 1 by itself: higher entropy means more uniform. What counts as a
-token's share where attention covers more than the layer's own keys is said in ``respath.analysis.received``.
+token's share where attention covers more than the layer's own keys is said in ``respath.measure.analyses.received``.
 ``token_importance`` (layers, positions): mean over sequences. ``uniform_entropy`` and ``uniform_first_token``: the same
 quantities of a matrix whose every row is uniform over what it sees without a window, 7.20 nats and 0.40 % at 2,048 tokens:
 ln T cannot be reached by causal attention.
@@ -21,8 +21,8 @@ import math
 
 import torch
 
-from respath.analysis.findings import Findings, mean
-from respath.analysis.trace import Trace
+from respath.measure.analyses.findings import Findings, mean
+from respath.measure.analyses.trace import Trace
 
 TOP = 10
 

