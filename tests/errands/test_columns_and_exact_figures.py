@@ -87,7 +87,7 @@ def test_kv_bytes_over_contexts_are_one_yaml_and_need_no_result(tmp_path):
         ]
         assert all(mark.stderr is None for mark in line.marks)
     files = render(project, results, artifact)
-    assert set(files) == {"csv", "pdf", "png"} and len(files["csv"].splitlines()) == 7
+    assert set(files) == {"csv", "json", "svg", "pdf", "png"} and len(files["csv"].splitlines()) == 7
     assert scale_line(project, artifact) == "Scale smoke: nothing here is trained; shapes are the paper's own"
 
 

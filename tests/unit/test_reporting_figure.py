@@ -50,7 +50,7 @@ def test_a_figure_is_the_same_bytes_in_another_process_whatever_its_environment(
         done = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
         assert done.stderr == ""
     for name in ("fig1", "fig2"):
-        for ending in ("csv", "pdf", "png"):
+        for ending in ("csv", "json", "svg", "pdf", "png"):
             one, two = ((tmp_path / folder / f"{name}.{ending}").read_bytes() for folder in ("a", "b"))
             assert one == two, f"{name}.{ending}"
 

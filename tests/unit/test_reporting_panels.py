@@ -605,7 +605,7 @@ def test_every_kind_of_panel_is_drawn_and_the_bytes_are_the_same_twice(made):
     kinds = [panel.kind for panel in everything.definition.panels]
     assert set(kinds) == set(READERS)
     one, two = (render(project, results, everything) for _ in range(2))
-    assert one == two and set(one) == {"csv", "pdf", "png"}
+    assert one == two and set(one) == {"csv", "json", "svg", "pdf", "png"}
 
 
 def test_the_csv_has_a_row_per_value_and_names_its_quantities(made):

@@ -1,9 +1,10 @@
-"""``python -m respath.reporting.figure``: one figure as tidy CSV, PDF and PNG, the same bytes for the same results."""
+"""``python -m respath.reporting.figure``: one figure as tidy CSV, SVG, PDF and PNG, with its caption as JSON: the same bytes for the same results."""
 
 from __future__ import annotations
 
 import argparse
 import io
+import json
 import os
 import sys
 from pathlib import Path
@@ -48,8 +49,14 @@ def contents(project: Resolver, results: Results, artifact: Artifact) -> Series 
     return read(project, results, artifact)
 
 
+def words(artifact: Artifact, content: Series | Shown) -> dict[str, object]:
+    """What is said of a figure: its title, its caption in parts (finding, marks, what is missing), its alternative text."""
+    caption = {"finding": "", "marks": "", "missing": " ".join(content.notes)}
+    return {"title": artifact.definition.title, "caption": caption, "alt": artifact.definition.title}
+
+
 def render(project: Resolver, results: Results, artifact: Artifact) -> dict[str, bytes]:
-    """The files of a figure by ending (csv, pdf, png)."""
+    """The files of a figure by ending (csv, json, svg, pdf, png)."""
     return render_contents(project, artifact, contents(project, results, artifact))
 
 
@@ -63,11 +70,13 @@ def render_contents(project: Resolver, artifact: Artifact, content: Series | Sho
     from respath.reporting.looks import style
     from respath.reporting.panels import drawing as panel_drawing
 
-    files = {"csv": content.csv_text().encode()}
+    said = json.dumps(words(artifact, content), ensure_ascii=False, indent=1) + "\n"
+    files = {"csv": content.csv_text().encode(), "json": said.encode()}
     with style():
         draw = panel_drawing.draw if isinstance(content, Shown) else drawing.draw
         figure = draw(content, artifact.definition, scale_line(project, artifact))
         for ending, metadata in (
+            ("svg", {"Date": None, "Creator": None, "Format": None, "Type": None}),
             ("pdf", {"CreationDate": None, "Producer": None, "Creator": None}),
             ("png", {"Software": None}),
         ):
@@ -79,7 +88,7 @@ def render_contents(project: Resolver, artifact: Artifact, content: Series | Sho
 
 @guard
 def main(arguments: list[str] | None = None) -> int:
-    """Write DIR/<figure>.{csv,pdf,png} and print their place and what is not drawn."""
+    """Write DIR/<figure>.{csv,json,svg,pdf,png} and print their place and what is not drawn."""
     parser = argparse.ArgumentParser(prog="python -m respath.reporting.figure", description=__doc__)
     add_artifact_options(parser, "figure to draw")
     project, results, artifact, folder = open_artifact(parser.parse_args(arguments))
@@ -87,13 +96,13 @@ def main(arguments: list[str] | None = None) -> int:
         raise UserError(f"{artifact.target} is a table; use python -m respath.reporting.table")
     found = contents(project, results, artifact)
     for ending, content in render_contents(project, artifact, found).items():
-        if ending == "csv":
-            write_text(folder / f"{artifact.id}.csv", content.decode())
+        if ending in ("csv", "json"):
+            write_text(folder / f"{artifact.id}.{ending}", content.decode())
             continue
         with atomic_open(folder / f"{artifact.id}.{ending}") as stream:
             stream.write(content)
     notes = " ".join(found.notes)
-    print(f"{folder / artifact.id}.{{csv,pdf,png}}" + (f": {notes}" if notes else ""))
+    print(f"{folder / artifact.id}.{{csv,json,svg,pdf,png}}" + (f": {notes}" if notes else ""))
     return OK
 
 
