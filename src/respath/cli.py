@@ -1,4 +1,4 @@
-"""The ``respath`` command: list, show, account, plan, diff, stale, export, import, events."""
+"""The ``respath`` command: list, show, account, plan, diff, stale, why, export, import, events."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ Try, in this order:
   respath plan TARGET --scale paper                what it costs, before spending anything
   snakemake TARGET                                 make it, at config.yaml's scale
   respath diff TARGET                              ours against the printed numbers
+  respath diff FOLDER FOLDER                       two folders of results, before and after a change
   respath stale                                    results that today's code would compute otherwise
+  respath why RUN                                  why a run is trained, and how it differs from those that ended
   respath account PAPER/SIZE/VARIANT               parameters, FLOPs, KV bytes of one model
 
 \b
@@ -45,7 +47,7 @@ Try, in this order:
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Replicate papers on how information travels through deep Transformers. Tables and figures are Snakemake "
@@ -59,6 +61,32 @@ app = typer.Typer(
 def filled_in(option: str) -> Callable[[Path | None], Path | None]:
     """A path option in which ``~`` and ``$VAR`` are filled in, which shells do in some places only."""
     return lambda path: path and user_path(path, option)
+
+
+def complete_target(incomplete: str) -> list[str]:
+    """Tables and figures, and models once there is a slash, for a shell that asks while a word is typed."""
+    try:
+        project = _project()
+        if "/" in incomplete:
+            names = [
+                f"{folder.id}/{size}/{variant}"
+                for folder in project.folders()
+                for size in folder.paper.sizes
+                for variant in folder.variants
+            ]
+        else:
+            names = [artifact.target for artifact in project.artifacts()]
+    except (UserError, OSError):
+        return []  # a settings file that is being written must not print into the line that is typed
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_run(incomplete: str) -> list[str]:
+    """Ids of runs at config.yaml's scale."""
+    try:
+        return [run for run in needs.all_runs(_project()) if run.startswith(incomplete)]
+    except (UserError, OSError):
+        return []
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -361,36 +389,89 @@ def _data_table(result: dict[str, Any]) -> RichTable:
     return table
 
 
-@app.command(short_help="Ours against the printed numbers, cell by cell.")
+@app.command(short_help="Ours against the printed numbers, or two folders of results.")
 def diff(
     targets: Annotated[
-        list[str] | None, typer.Argument(metavar="[TARGET]...", help="Default: every table and figure.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[TARGET]... | FOLDER FOLDER",
+            help="Tables, cell by cell (default: counts of all); or two folders of results, or clones, side by side.",
+            autocompletion=complete_target,
+        ),
     ] = None,
     as_json: Json = False,
     scale: Scale = None,
     brief: Annotated[
         bool, typer.Option(help="Two lines: where the tables are, how many cells match.")
     ] = False,
+    reference: Annotated[
+        bool, typer.Option("--reference", help="The results that the repository keeps, not your own.")
+    ] = False,
     check: Annotated[
         bool, typer.Option(help="Exit 1 when a comparable cell does not agree or a claim is contradicted.")
     ] = False,
 ) -> None:
-    """Regenerated against printed numbers, from the results that exist (never starts a training)."""
-    from respath.comparison.diff import compare
+    """Regenerated against printed numbers, from the results that exist; or two folders of results. Starts no training."""
+    from respath.comparison.diff import compare, exit_code
     from respath.comparison.summary import brief as in_brief
     from respath.comparison.summary import summary
+    from respath.comparison.terminal import cells_of, reasons_of, rich_table, tables
+    from respath.reference.bundle import kept_or_told
     from respath.results.reader import Results
 
     project = _project(scale)
-    document = compare(project, Results(project), targets or None)
+    known = {artifact.target for artifact in project.artifacts()}
+    if targets and any(name not in known and Path(name).is_dir() for name in targets):
+        return _diff_of_folders(project, targets, as_json)
+    chosen = [project.artifact(name).target for name in targets or ()]
+    document = compare(project, kept_or_told(project) if reference else Results(project), chosen or None)
     if as_json:
         _print_json(document)
     elif brief:
         print(in_brief(document))
+    elif chosen:
+        console = _console()
+        for heading, table in tables(document):
+            console.print(Text(heading, style="bold"))
+            if table is None:
+                console.print("a figure: its numbers are in its CSV")
+                continue
+            console.print(rich_table(*cells_of(table)))
+            for line in reasons_of(table):
+                console.print(Text(line, style="dim"))
+        console.print(Text(document["note"]))
     else:
         summary(document)
-    if check and not document["check"]["passed"]:
-        raise typer.Exit(1)
+    if check:
+        raise typer.Exit(exit_code(document))
+
+
+def _diff_of_folders(project: Resolver, folders: list[str], as_json: bool) -> None:
+    from respath.comparison.between import between, headline, opened
+    from respath.comparison.terminal import number, rich_table
+
+    if len(folders) != 2:
+        raise UserError(
+            f"diff: {len(folders)} folders or targets; give two folders of results, or targets alone"
+        )
+    left, right = (opened(user_path(folder, "diff"), project) for folder in folders)
+    document = between(left, right, (folders[0], folders[1]))
+    if as_json:
+        return _print_json(document)
+    console = _console()
+    print(headline(document))
+    for one in document["runs"]:
+        ids = dict.fromkeys(id for id in (one["left"], one["right"]) if id)
+        print(f"{' -> '.join(ids)}:")
+        for line in one["differences"]:
+            print(f"  {line}")
+    rows = [
+        [c["target"], c["row"], c["column"], number(c["left"], c["decimals"]), number(c["right"], c["decimals"]),
+         number(c["delta"], max(c["decimals"], 4), sign=True)]
+        for c in document["cells"]
+    ]  # fmt: skip
+    if rows:
+        console.print(rich_table(["target", "row", "column", "left", "right", "difference"], rows))
 
 
 @app.command(short_help="Results that today's code would compute otherwise.")
@@ -418,6 +499,31 @@ def stale(as_json: Json = False, scale: Scale = None) -> None:
     if not found:
         ended = sum(results.finished(run) for run in runs)
         print(f"None is stale of the results of {ended} runs that ended at scale {chosen}.")
+
+
+@app.command(short_help="Why a run is trained, or is not, and how it differs from those that ended.")
+def why(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run id (respath list runs), or the beginning of one.",
+            autocompletion=complete_run,
+        ),
+    ],
+    as_json: Json = False,
+    scale: Scale = None,
+) -> None:
+    """Why a run is trained, or is not: what asks for it, what is there of it, and the nearest run that has ended."""
+    from respath.comparison.why import named_run
+    from respath.comparison.why import why as reasons
+    from respath.results.reader import Results
+
+    project = _project(scale)
+    lines = list(reasons(project, Results(project), named_run(project, run)))
+    if as_json:
+        return _print_json(lines)
+    print("\n".join(lines))
 
 
 @app.command(short_help="Weights out: safetensors, or a Hugging Face folder.")

@@ -364,7 +364,7 @@ def disturbed(
                 trial.verify(expected)
                 outcome = "as undisturbed"
             except AssertionError as error:
-                outcome = f"DIFFERS: {error}"
+                outcome = f"DIFFERS: {error}\n  " + "\n  ".join(trial.story)
                 failures.append(f"seed {number}: {error}\n  " + "\n  ".join(trial.story))
                 if keep is not None:
                     shutil.copytree(trial.path, keep / f"trial-{number}", symlinks=True, dirs_exist_ok=True)

@@ -6,10 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from respath.comparison.diff import compare, markdown
+from respath.comparison.diff import compare, exit_code, markdown
 from respath.comparison.options import add_options, open_project
 from respath.comparison.summary import summary
-from respath.errors import CHECK_FAILED, OK, guard
+from respath.errors import OK, guard
 from respath.files import write_json, write_text
 
 
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         write_text(options.out_md, markdown(document))
     if not options.quiet:
         summary(document)
-    return CHECK_FAILED if options.check and not document["check"]["passed"] else OK
+    return exit_code(document) if options.check else OK
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from respath.comparison.costs import duration, estimates
 from respath.comparison.noise import noise
 from respath.comparison.notes import scale_notes
 from respath.comparison.provenance import provenance_of_artifact
+from respath.errors import CHECK_FAILED, OK, WRONG_USE
 from respath.papers import needs
 from respath.papers.library import Artifact
 from respath.papers.resolve import Resolver
@@ -84,7 +85,7 @@ def compare(project: Resolver, results: Results, targets: Iterable[str] | None =
         ),
     }
     document["check"] = {"failures": failures(document)}
-    document["check"]["passed"] = not document["check"]["failures"]
+    document["check"]["passed"] = None if nothing_ran(document) else not document["check"]["failures"]
     return document
 
 
@@ -157,6 +158,23 @@ def failures(document: dict[str, Any]) -> list[str]:
     return lines
 
 
+def exit_code(document: dict[str, Any]) -> int:
+    """Of a command that checks: 0 passed, 1 failed, 2 where there is nothing to check yet."""
+    return {True: OK, False: CHECK_FAILED, None: WRONG_USE}[document["check"]["passed"]]
+
+
+def nothing_ran(document: dict[str, Any]) -> bool:
+    """Whether runs are wanted, none has ended, and nothing else deviates: then a check has neither passed nor failed."""
+    papers = document["papers"].values()
+    cells = [cell for paper in papers for table in paper["tables"].values() for cell in table["cells"]]
+    wanted, ended = (sum(paper["runs"][name] for paper in papers) for name in ("wanted", "ended"))
+    deviates = any(cell["status"] in (OFF, UNDECIDED, DIVERGED) for cell in cells) or any(
+        paper["kv_deviations"] or any(claim["verdict"] == CONTRADICTED for claim in paper["claims"])
+        for paper in papers
+    )
+    return wanted > 0 and ended == 0 and not deviates
+
+
 # --- Markdown ------------------------------------------------------------------------------------------------------
 
 
@@ -197,6 +215,14 @@ def scale_note(project: Resolver) -> str:
     return note
 
 
+def check_text(document: dict[str, Any]) -> str:
+    """How the check came out, in a few words."""
+    passed = document["check"]["passed"]
+    if passed is None:
+        return "nothing to check yet: no run has ended"
+    return "passed" if passed else f"{len(document['check']['failures'])} failures"
+
+
 def counts_text(counts: dict[str, int]) -> str:
     """``3 match, 1 off``: only what occurs."""
     return ", ".join(f"{number} {name}" for name, number in counts.items() if number) or "none"
@@ -215,8 +241,12 @@ def markdown(document: dict[str, Any]) -> str:
         f"* Claims: {counts_text(document['verdicts'])}.",
     ]
     lines += [f"* Seeds: {', '.join(map(str, document['seeds']))}.", ""]
-    failed = document["check"]["failures"]
-    lines += ["## Check", "", f"{len(failed)} failures." if failed else "Passed."]
+    failed = document["check"]["failures"] if document["check"]["passed"] is False else []
+    lines += [
+        "## Check",
+        "",
+        f"{len(failed)} failures." if failed else f"{check_text(document).capitalize()}.",
+    ]
     lines += [""] * bool(failed) + [f"* {line}" for line in failed] + [""]
     for paper_id, paper in document["papers"].items():
         lines += [f"## {paper['title']} ({paper_id}, arXiv {paper['arxiv']})", ""]

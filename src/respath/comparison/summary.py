@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from respath.comparison.diff import counts_text
+from respath.comparison.diff import check_text, counts_text
 
 #: Failures printed on screen; all of them are in the files.
 _SHOWN = 20
@@ -37,12 +37,12 @@ def summary(document: dict[str, Any]) -> None:
             for claim in paper["claims"]:
                 verdicts[claim["verdict"]] = verdicts.get(claim["verdict"], 0) + 1
             console.print(f"claims of {paper_id}: {counts_text(verdicts)}")
-    failed = document["check"]["failures"]
+    failed = document["check"]["failures"] if document["check"]["passed"] is False else []
     for line in failed[:_SHOWN]:
         console.print(f"  {line}")
     if len(failed) > _SHOWN:
         console.print(f"  ... and {len(failed) - _SHOWN} more")
-    console.print(f"check: {len(failed)} failures" if failed else "check: passed")
+    console.print(f"check: {check_text(document)}")
 
 
 def code_lines(paper: dict[str, Any], scale: str) -> list[str]:

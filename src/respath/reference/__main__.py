@@ -14,10 +14,10 @@ from respath.comparison.costs import duration
 from respath.comparison.diff import compare, markdown
 from respath.comparison.options import add_options, open_project
 from respath.comparison.summary import brief
-from respath.errors import OK, UserError, guard
+from respath.errors import OK, guard
 from respath.files import atomic_open, write_json, write_text
-from respath.reference.bundle import collect
-from respath.results.reader import Results, kept_folder, kept_results
+from respath.reference.bundle import collect, kept_or_told
+from respath.results.reader import Results, kept_folder
 
 
 @guard
@@ -41,14 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
         counts = ", ".join(f"{len(runs)} {word}" for word, runs in done.items())
         print(f"{folder}: {counts}")
         return OK
-    if not any(folder.glob("*.json")):
-        scale = project.scale.id
-        raise UserError(
-            f"{folder}: no results are kept at scale {scale}; run what you want to see (`snakemake TARGET --config scale={scale}`), "
-            f"then `python -m respath.reference collect --scale {scale}`"
-        )
+    kept = kept_or_told(project, folder)
     out = options.out or project.root / "reports" / "out" / f"reference-{project.scale.id}"
-    render(kept_results(project, folder), out)
+    render(kept, out)
     return OK
 
 

@@ -14,7 +14,7 @@ from respath.papers.resolve import Resolver, Run
 from respath.quantities.keeping import binned
 from respath.quantities.kinds import KINDS
 from respath.results.kept import summary_id
-from respath.results.reader import Results
+from respath.results.reader import Results, kept_folder, kept_results
 from respath.results.store import SCHEMA
 
 #: Bytes of a bundle at most.
@@ -42,6 +42,17 @@ def bundle(results: Results, run: Run, arrays: Collection[str] = ()) -> dict[str
         parts["arrays"] = kept
     head = {"schema": SCHEMA, "kind": "reference", "run": run.id, "paper": run.paper, "scale": run.scale}
     return {**head, **parts}
+
+
+def kept_or_told(project: Resolver, folder: Path | None = None) -> Results:
+    """The kept results of the chosen scale. Raises UserError, with what to do, where none are kept."""
+    folder, scale = folder or kept_folder(project), project.scale.id
+    if not any(folder.glob("*.json")):
+        raise UserError(
+            f"{folder}: no results are kept at scale {scale}; run what you want to see (`snakemake TARGET --config scale={scale}`), "
+            f"then `python -m respath.reference collect --scale {scale}`"
+        )
+    return kept_results(project, folder)
 
 
 def text_of(content: Mapping[str, Any]) -> str:
