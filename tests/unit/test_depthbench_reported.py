@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 from respath.accounting import account
+from respath.comparison.cells import build_grid
+from respath.papers.check import open_papers
 from respath.papers.reported import load_reported
 from respath.papers.resolve import papers_at
+from respath.results.reader import Results
 
-PAPER = Path(__file__).parents[2] / "papers" / "depthbench"
+ROOT = Path(__file__).parents[2]
+PAPER = ROOT / "papers" / "depthbench"
 FILES = sorted((PAPER / "reported").glob("*.yaml"))
 
 
@@ -76,3 +80,37 @@ def test_the_printed_cost_of_prefill_needs_logits_of_the_last_position():
     assert abs(everywhere - table.value("400M-L16", "prefill")) > 0.05
     deepest = {name: account(f"depthbench/400M-L70/{name}").flops.forward / 1e12 for name in ("pre-ln", "hc")}
     assert round(deepest["pre-ln"], 1) == 4.3 and round(deepest["hc"], 1) == 4.4
+
+
+#: Parameters of each architecture beside Pre-LN's, written down from Appendix A: layers L, width d.
+EXTRA = {
+    "pre-ln": lambda L, d: 0,
+    "sandwich-ln": lambda L, d: 2 * L * d,
+    "lns": lambda L, d: 0,
+    "deepnorm": lambda L, d: 0,
+    "keel": lambda L, d: (2 * L - 1) * d,
+    "hc": lambda L, d: 2 * L * (6 * d + 26),
+    "mhc": lambda L, d: 2 * L * (96 * d + 27),
+    "full-attnres": lambda L, d: 2 * L * 2 * d,
+    "block-attnres": lambda L, d: 2 * L * 2 * d,
+    "moda": lambda L, d: (L - 1) * 2 * d * d,
+}
+
+
+@pytest.mark.parametrize("layers", [16, 24, 32])
+@pytest.mark.parametrize("variant", EXTRA)
+def test_parameters_of_all_ten_are_those_of_appendix_a(variant, layers):
+    d, f = {16: (1216, 3248), 24: (1024, 2736), 32: (896, 2400)}[layers]
+    plain = layers * (4 * d * d + 3 * d * f + 2 * d) + d + 2 * 50_280 * d
+    counted = account(f"depthbench/400M-L{layers}/{variant}").parameters
+    assert counted.total == plain + EXTRA[variant](layers, d)
+    assert counted.backbone == counted.total - d - 2 * 50_280 * d
+
+
+@pytest.mark.parametrize("name", ["table3", "table4", "table6", "table7", "table8", "table9"])
+def test_every_printed_cell_of_an_exact_table_matches(name, tmp_path):
+    project = open_papers(ROOT, {"papers": ["depthbench"]})
+    grid = build_grid(project, Results(project, tmp_path), project.artifact(f"depthbench_{name}"))
+    shown = [cell for cell in grid.compared() if cell.printed is not None]
+    assert {cell.status for cell in shown} == {"match"}
+    assert len(shown) == len([cell for cell in printed(name).cells if cell.value is not None])

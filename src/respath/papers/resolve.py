@@ -15,7 +15,7 @@ from respath.documents import Place, assembled, findings, line_at
 from respath.errors import UserError, did_you_mean
 from respath.files import canonical_json
 from respath.papers.library import Artifact, Library, PaperFolder, find_root
-from respath.papers.paper import Evaluation, PaperRecipe
+from respath.papers.paper import Evaluation, PaperRecipe, Size
 from respath.papers.scales import MOST_COEFFICIENT_LR, Scale
 from respath.settings import UserConfig
 from respath.spec.data import Data, Sample
@@ -72,6 +72,7 @@ class Run:
         recipe = self.spec.recipe
         view = self.spec.model_dump(mode="json")
         view["model"] |= PRINTED[self.spec.model.backbone]
+        view["model"] |= {"aspect_ratio": self.spec.model.width / self.spec.model.layers}
         view["recipe"] |= {
             "tokens_per_step": recipe.tokens_per_step,
             "summed_lr": (summed := summed_learning_rate(recipe)),
@@ -105,7 +106,7 @@ class PaperAtScale:
         self._models: dict[tuple[str, str], ModelSpec] = {}
         self._recipes: dict[tuple, Recipe] = {}
         self._kinds_of: dict[tuple[str, str], list[Any]] = {}
-        self._names: dict[tuple[str, str], tuple[str, str]] = {}
+        self._names: dict[tuple, tuple[str, str]] = {}
         self._specs: dict[tuple, RunSpec] = {}
         self._runs: dict[tuple, Run] = {}
 
@@ -135,14 +136,12 @@ class PaperAtScale:
     def _layers(self, size: str, variant: str) -> list[Layer]:
         """Model fields as the paper and the scale write them; the later ones win."""
         folder, changes = self.folder, self.changes
-        shape = folder.paper.sizes[size]
-        names = ("layers", "width", "heads", "ffn_width", "kv_group")
         main, own, scale = (
             f"papers/{folder.id}/{name}.yaml" for name in ("paper", "variants", f"scales/{self.scale.id}")
         )
         return [
             Layer(main, ("model",), folder.paper.model),
-            Layer(main, ("sizes", size), {name: getattr(shape, name) for name in names}),
+            Layer(main, ("sizes", size), _shape_of(folder.paper.sizes[size])),
             Layer(scale, ("model",), changes.model),
             Layer(scale, ("sizes", size), changes.sizes.get(size, {})),
             Layer(own, ("variants", variant, "model"), folder.variants[variant].model),
@@ -171,11 +170,13 @@ class PaperAtScale:
         place = (*layer.keys, *(keys if not key or keys[:1] == [key] else [key]))
         return line_at(self._library.place(layer.file), place, message + note)
 
-    def canonical(self, size: str, variant: str) -> tuple[str, str]:
-        """Size and variant that a run is named after: of those that come to the same model and recipe, the first declared."""
-        if (size, variant) not in self._names:
-            self._names[size, variant] = (self._first_size(size, variant), self._first_variant(size, variant))
-        return self._names[size, variant]
+    def canonical(self, request: RunRequest) -> tuple[str, str]:
+        """Size and variant that a run is named after: of those that come to the same spec, the first declared."""
+        asked = _asked(request)
+        if asked not in self._names:
+            size, variant = str(request.size), str(request.variant)
+            self._names[asked] = (self._first_size(request), self._first_variant(size, variant))
+        return self._names[asked]
 
     def _first_variant(self, size: str, variant: str) -> str:
         variants = self.folder.variants
@@ -204,18 +205,24 @@ class PaperAtScale:
             self._kinds_of[size, variant] = kinds
         return self._kinds_of[size, variant]
 
-    def _first_size(self, size: str, variant: str) -> str:
-        """Sizes of equal shape and recipe, which belong to two of the paper's suites, share runs."""
-        sizes = self.folder.paper.sizes
-        shape = sizes[size].model_dump(exclude={"inferred", "note"})
-        for name, other in sizes.items():
+    def _first_size(self, request: RunRequest) -> str:
+        """Sizes that this scale gives one shape share the runs whose recipe is one too."""
+        size = str(request.size)
+        for name in self.folder.paper.sizes:
             if name == size:
                 break
-            if other.model_dump(exclude={"inferred", "note"}) == shape and self.model(
-                name, variant
-            ) == self.model(size, variant):
-                return name
+            # Most sizes differ in shape: their specs need not be resolved to see it.
+            if self._shape(name) == self._shape(size):
+                try:
+                    if self.accept(request.model_copy(update={"size": name})) == self.accept(request):
+                        return name
+                except UserError:
+                    continue  # the variant does not fit that size in the paper's own shape
         return size
+
+    def _shape(self, size: str) -> dict[str, Any]:
+        """What a size says of a model at this scale, unchecked."""
+        return {**_shape_of(self.folder.paper.sizes[size]), **self.changes.sizes.get(size, {})}
 
     # --- recipe ----------------------------------------------------------------------------------------------------
 
@@ -383,7 +390,7 @@ class PaperAtScale:
             spec = self.spec(request, seed)
             usual = self.folder.paper.recipe.context
             length = "" if request.context in (None, usual) else f"-T{request.context}"
-            size, variant = self.canonical(request.size, request.variant)
+            size, variant = self.canonical(request)
             self._runs[asked] = Run(
                 id=f"{self.folder.id}-{size}-{variant}{length}-s{seed}-{run_hash(spec)}",
                 spec=spec,
@@ -406,6 +413,12 @@ class PaperAtScale:
             "per_gpu_sequences": per_gpu,
             "micro_batches": run.spec.recipe.batch_sequences // per_gpu,
         }
+
+
+def _shape_of(size: Size) -> dict[str, int]:
+    """The model fields of a size."""
+    names = ("layers", "width", "heads", "ffn_width", "kv_group")
+    return {name: getattr(size, name) for name in names}
 
 
 def _asked(request: RunRequest) -> tuple:
