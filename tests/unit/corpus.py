@@ -57,10 +57,11 @@ def tiny_tokens(
     seed: int = 1,
     domains: tuple[str, ...] = SLIMPAJAMA_DOMAINS,
     rows: list[dict] | None = None,
+    **changes,
 ) -> tuple[Path, Data]:
     """Build a token store below ``tmp_path`` in about a second; returns (manifest.json, its Data spec).
 
-    ``rows``: other documents than ``tiny_rows``.
+    ``rows``: other documents than ``tiny_rows``. ``changes``: other fields of the Data spec.
     """
     tmp_path = Path(tmp_path)
     folder = tmp_path / "corpus"
@@ -72,7 +73,7 @@ def tiny_tokens(
     parts = {domain: PARTS.get(domain, 1) for domain in domains}
     data = Data(
         sample=sample,
-        tokenizer=BpeTokenizer(kind="bpe", vocab_size=vocab_size),
+        **{"tokenizer": BpeTokenizer(kind="bpe", vocab_size=vocab_size), **changes},
         train_tokens={d: train_tokens * part // sum(parts.values()) for d, part in parts.items()},
         validation_tokens=validation_tokens,
     )

@@ -68,7 +68,7 @@ def gpt2(tmp_path_factory) -> Path:
 def test_a_trained_tokenizer_has_exactly_the_size_asked_for_and_ends_documents_with_0(bpe):
     tokenizer = load(bpe)
     assert tokenizer.get_vocab_size() == 512
-    assert end_id(tokenizer) == 0
+    assert end_id(tokenizer, bpe) == 0
     meta = read_json(bpe.with_name("tokenizer.meta.json"))
     assert (meta["vocab_size"], meta["eos_id"]) == (512, 0)
 
@@ -128,8 +128,8 @@ def test_special_tokens_count_no_bytes(neox):
 
 def test_gpt_neox_and_gpt_2_encode_as_published(neox, gpt2):
     assert load(gpt2).encode("Hello world").ids == [15496, 995]
-    assert (load(neox).get_vocab_size(), end_id(load(neox))) == (50277, 0)
-    assert (load(gpt2).get_vocab_size(), end_id(load(gpt2))) == (50257, 50256)
+    assert (load(neox).get_vocab_size(), end_id(load(neox), neox)) == (50277, 0)
+    assert (load(gpt2).get_vocab_size(), end_id(load(gpt2), gpt2)) == (50257, 50256)
 
 
 def test_the_same_vocabulary_in_another_file_is_accepted(tmp_path):
@@ -202,4 +202,4 @@ def test_a_damaged_tokenizer_is_one_line(tmp_path):
 
 
 def test_the_end_of_text_is_spelled_the_same_everywhere(neox, gpt2, bpe):
-    assert {load(path).id_to_token(end_id(load(path))) for path in (neox, gpt2, bpe)} == {END_OF_TEXT}
+    assert {load(path).id_to_token(end_id(load(path), path)) for path in (neox, gpt2, bpe)} == {END_OF_TEXT}

@@ -29,8 +29,17 @@ from respath.files import sha256_file
 from respath.spec.data import Data
 
 __all__ = [
-    *("Loader", "Rows", "Validation", "block_counts", "keyed_subset", "permute", "row_bytes"),
-    *("token_byte_lengths", "validation", "validation_rows"),
+    *(
+        "Loader",
+        "Rows",
+        "Validation",
+        "block_counts",
+        "document_starts",
+        "keyed_subset",
+        "permute",
+        "row_bytes",
+    ),
+    *("streams", "token_byte_lengths", "validation", "validation_rows"),
 ]
 
 #: Longest block of sequences over which weights are rounded to whole numbers.
@@ -109,30 +118,61 @@ def _again(shard: Path, manifest: Path) -> str:
     return f"delete {shard.with_suffix('.json')} and {manifest} and run the same command again"
 
 
+def streams(manifest: Path, content: dict[str, Any], split: str, domain: str) -> list[np.ndarray]:
+    """Token ids of each shard of one domain and split, (tokens,) each, checked against the manifest. UserError where they differ."""
+    dtype = np.dtype(content["dtype"]).newbyteorder("<")
+    small = store_bytes(content) <= FULL_CHECK_BYTES
+    found = []
+    for shard in content["splits"][split][domain]["shards"]:
+        path = inside_store(manifest, shard["path"])
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError:
+            raise UserError(f"{path}: missing; {_again(path, manifest)}") from None
+        if size != shard["tokens"] * dtype.itemsize:
+            raise UserError(
+                f"{path}: {size} bytes, but {manifest} says {shard['tokens'] * dtype.itemsize}; {_again(path, manifest)}"
+            )
+        if small and shard.get("sha256") and sha256_file(path) != shard["sha256"]:
+            raise UserError(f"{path}: its SHA-256 differs from {manifest}; {_again(path, manifest)}")
+        if size:
+            found.append(np.memmap(path, dtype=dtype, mode="r"))
+    return found
+
+
+def document_starts(tokens: np.ndarray, content: dict[str, Any]) -> np.ndarray:
+    """Places in a shard's stream (tokens,) at which a document, or a part of one, begins: int64 (documents,).
+
+    Documents are told by the one token that no text is encoded as: it begins them in a packed store, and ends them in another.
+    """
+    marks = np.flatnonzero(tokens == content["tokenizer"]["eos_id"])
+    if "packing" in content:
+        return marks
+    return np.array([0, *(marks[marks < len(tokens) - 1] + 1)])
+
+
 class Rows:
-    """The non-overlapping rows of ``context`` tokens in the shards of one domain and split; a shard's rest is left over."""
+    """The non-overlapping rows of ``context`` tokens in the shards of one domain and split; a shard's rest is left over.
+
+    Of a packed store's rows, the first ``context`` tokens. Raises UserError where they are longer than those, and without one row.
+    """
 
     def __init__(self, manifest: Path, content: dict[str, Any], split: str, domain: str, context: int):
         entry = content["splits"][split][domain]
-        dtype = np.dtype(content["dtype"]).newbyteorder("<")
         self.context = context
+        #: Tokens from the beginning of a row to that of the next.
+        self.stride = content["packing"]["row_tokens"] if "packing" in content else context
+        if context > self.stride:
+            raise UserError(
+                f"{manifest}: packing.row_tokens: rows are packed to {self.stride} tokens, {context} are asked for; ask for at most "
+                f"{self.stride}, or pack longer rows"
+            )
+        self.packed = "packing" in content
+        self.end = content["tokenizer"]["eos_id"]
         self.views = []
-        small = store_bytes(content) <= FULL_CHECK_BYTES
-        for shard in entry["shards"]:
-            path = inside_store(manifest, shard["path"])
-            rows = shard["tokens"] // context
-            try:
-                size = path.stat().st_size
-            except FileNotFoundError:
-                raise UserError(f"{path}: missing; {_again(path, manifest)}") from None
-            if size != shard["tokens"] * dtype.itemsize:
-                raise UserError(
-                    f"{path}: {size} bytes, but {manifest} says {shard['tokens'] * dtype.itemsize}; {_again(path, manifest)}"
-                )
-            if small and shard.get("sha256") and sha256_file(path) != shard["sha256"]:
-                raise UserError(f"{path}: its SHA-256 differs from {manifest}; {_again(path, manifest)}")
-            if rows:
-                self.views.append(np.memmap(path, dtype=dtype, mode="r", shape=(rows, context)))
+        for tokens in streams(manifest, content, split, domain):
+            if rows := len(tokens) // self.stride:
+                self.views.append(tokens[: rows * self.stride].reshape(rows, self.stride))
         self.starts = np.cumsum([0, *(len(view) for view in self.views)])
         self.count = int(self.starts[-1])
         if not self.count:
@@ -146,20 +186,22 @@ class Rows:
         shard = np.searchsorted(self.starts, rows, side="right") - 1
         for k, view in enumerate(self.views):
             mine = np.flatnonzero(shard == k) if len(self.views) > 1 else slice(None)
-            out[places[mine]] = view[rows[mine] - self.starts[k]]
+            out[places[mine]] = view[rows[mine] - self.starts[k], : self.context]
 
-    def documents(self, chosen: np.ndarray, rows: np.ndarray, end: int) -> np.ndarray:
+    def documents(self, chosen: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Number of the document that each token belongs to: of rows ``chosen`` (n,) with ids (n, context) -> int32 (n, context).
 
-        Documents are told by their ends: no text is encoded as that token.
+        Documents are told by their marks (``document_starts``): no text is encoded as that token.
         """
-        ends = [
-            np.flatnonzero(view.reshape(-1) == end) + start * self.context
+        marks = [
+            np.flatnonzero(view.reshape(-1) == self.end) + start * self.stride
             for view, start in zip(self.views, self.starts, strict=False)
         ]
-        is_end = rows == end
-        first = np.searchsorted(np.concatenate(ends), chosen * self.context)
-        return (first[:, None] + np.cumsum(is_end, axis=1) - is_end).astype(np.int32)
+        is_mark = rows == self.end
+        first = np.searchsorted(np.concatenate(marks), chosen * self.stride)
+        # A beginning belongs to the document that it opens, an end to the one that it closes.
+        inside = np.cumsum(is_mark, axis=1) - (1 if self.packed else is_mark)
+        return (first[:, None] + inside).astype(np.int32)
 
 
 class Loader:
@@ -251,7 +293,7 @@ class Validation(NamedTuple):
     """Validation rows of one domain: frozen, the same for every model and seed.
 
     ``rows``: token ids, int64 (rows, context). ``documents``: the document that each token belongs to, numbered over the split,
-    int32 (rows, context); the end of a document belongs to it. ``of``: rows that the split has.
+    int32 (rows, context); the token that marks a document belongs to it. ``of``: rows that the split has.
     """
 
     rows: np.ndarray
@@ -270,14 +312,13 @@ def validation(
     """
     path = Path(manifest_path)
     content = load_manifest(path)
-    end = content["tokenizer"]["eos_id"]
     result = {}
     for domain in content["splits"]["validation"]:
         rows = Rows(path, content, "validation", domain, context)
         chosen = keyed_subset(rows.count, sequences_per_domain, "validation rows", domain)
         out = np.empty((len(chosen), context), dtype=np.int64)
         rows.take(chosen, out, np.arange(len(chosen)))
-        result[domain] = Validation(out, rows.documents(chosen, out, end), rows.count)
+        result[domain] = Validation(out, rows.documents(chosen, out), rows.count)
     return result
 
 

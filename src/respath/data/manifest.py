@@ -20,7 +20,7 @@ from respath.data.shards import SPLITS
 from respath.data.tokenize import shard_quota
 from respath.errors import UserError, guard
 from respath.files import read_json, sha256_file, write_json
-from respath.spec.data import Data, tokenizer_id
+from respath.spec.data import BestFit, Data, tokenizer_id
 from respath.spec.document import identity
 
 #: Fewer validation documents than this are said: what differs between texts can then hardly be told from chance.
@@ -154,6 +154,7 @@ def make_manifest(
                 "quota_tokens": quota,
                 # A short domain is repeated: the loader goes over it in further epochs.
                 "short": any(content["tokens"] < shard_quota(data, split, domain) for _, content in parts),
+                **_packed([content for _, content in parts]),
                 **(_held_out(sample["domains"][domain], parts[0][1]) if split == "validation" else {}),
                 "shards": [
                     {
@@ -215,6 +216,8 @@ def make_manifest(
             "eos_id": meta["eos_id"],
         },
         "dtype": next(content["dtype"] for _, content in found.values()),
+        # Rows that begin with a document's mark; without it documents stand one after the other, and rows are cut out of them.
+        **({"packing": identity(data.packing)} if isinstance(data.packing, BestFit) else {}),
         "splits": splits,
         # A validation document is dropped when this share of its runs of so many words stands in training text.
         "near_duplicates": {"words": WORDS, "share": NEAR_DUPLICATE},
@@ -246,6 +249,20 @@ def _held_out(entry: dict[str, Any], shard: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _packed(shards: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What packing dropped of a domain; nothing where documents stand one after the other."""
+    parts = [shard["packing"] for shard in shards if "packing" in shard]
+    if not parts:
+        return {}
+    sums = {
+        key: sum(part[key] for part in parts) for key in ("cropped", "longer_than_a_row", "dropped_tokens")
+    }
+    kept = sum(shard["tokens"] for shard in shards)
+    return {
+        "packing": {**sums, "dropped_share": _rate(sums["dropped_tokens"], sums["dropped_tokens"] + kept)}
+    }
+
+
 def _rate(count: int, of: int) -> float:
     return round(count / of, 6) if of else 0.0
 
@@ -269,9 +286,28 @@ def summary(content: dict[str, Any]) -> str:
         f" + duplicates {counts['duplicates']:,} + near-duplicates of training text {counts['near_duplicates']:,} + beyond the byte budget {counts['beyond_budget']:,}"
         f" + beyond the token quota {counts['beyond_quota']:,}"
     )
+    if packing := content.get("packing"):
+        lines += _packing_lines(content["splits"], packing)
     lines += [f"  refused, {reason}: {n:,}" for reason, n in counts["refused"].items()]
     lines.append(content["note"])
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _packing_lines(splits: dict[str, Any], packing: dict[str, Any]) -> list[str]:
+    """How much packing dropped, and the remedy where long documents lose the most of it."""
+    domains = [domain for split in splits.values() for domain in split.values()]
+    dropped, longer = (
+        sum(d["packing"][key] for d in domains) for key in ("dropped_tokens", "longer_than_a_row")
+    )
+    share = _rate(dropped, dropped + sum(domain["tokens"] for domain in domains))
+    lines = [
+        f"packed by best fit into rows of {packing['row_tokens']:,} tokens: {share:.1%} of the tokens dropped"
+    ]
+    if longer and packing.get("long_documents", "crop") == "crop":
+        lines.append(
+            f"  {longer:,} documents are longer than a row and lose the rest; `long_documents: split` in the data's packing keeps it"
+        )
+    return lines
 
 
 @guard

@@ -1,4 +1,5 @@
-"""One shard of documents to one flat file of token ids, the end-of-document id after each document.
+"""One shard of documents to one flat file of token ids, the end-of-document id after each document; or of rows that are packed
+from documents (``respath.data.packing``), the same id before each document.
 
 The unit of work and of resuming is a shard: its ``.bin`` and ``.json`` are both whole or absent, the ``.json`` comes last. A
 shard whose inputs are the same is not encoded again: a lost ``.json`` is written anew from its copy ``.kept``.
@@ -20,12 +21,14 @@ import numpy as np
 
 from respath.config.arguments import argument
 from respath.data.options import stage_parser
+from respath.data.packing import Packed, best_fit
 from respath.data.sample import VALIDATION_DOCUMENTS
 from respath.data.shards import Hashing, shard_path, texts
 from respath.data.tokenizer import end_id, line_ends, load, token_byte_lengths
 from respath.errors import UserError, did_you_mean, guard
 from respath.files import atomic_open, content_hash, read_json, sha256_file, write_json
-from respath.spec.data import Data
+from respath.spec.data import BestFit, Data
+from respath.spec.document import identity
 
 #: Raised by one when the same inputs come to give other bytes.
 FORMAT = 3
@@ -33,9 +36,9 @@ FORMAT = 3
 BATCH_CHARACTERS = 1 << 20
 #: Longer documents are cut into pieces, where a cut cannot change a token (``pieces``).
 PIECE_CHARACTERS = 1 << 18
-#: A new line after a character that is not white space always starts a new pre-token of a byte-level BPE; so does a single
-#: space between such a character and an ASCII letter.
-_NEW_LINE, _SPACE = re.compile(r"(?<=\S)\n"), re.compile(r"(?<=\S) (?=[A-Za-z])")
+#: A new line after a letter or a number always starts a new pre-token of a byte-level BPE, by GPT-2's pattern and by nanochat's
+#: (which leaves new lines at punctuation); so does a single space between a character that is no white space and an ASCII letter.
+_NEW_LINE, _SPACE = re.compile(r"(?<=[^\W_])\n"), re.compile(r"(?<=\S) (?=[A-Za-z])")
 
 
 def pieces(text: str, limit: int = PIECE_CHARACTERS) -> list[str]:
@@ -121,10 +124,15 @@ def token_dtype(vocab_size: int) -> np.dtype:
 
 
 def shard_quota(data: Data, split: str, domain: str) -> int:
-    """Tokens of a full shard (ends of documents included): the domain's quota over its shards, rounded up."""
-    if split == "validation":
-        return data.validation_tokens
-    return -(-data.train_tokens[domain] // data.sample.shards)
+    """Tokens of a full shard (marks of documents included): the domain's quota over its shards, rounded up; to whole rows of
+    packed data."""
+    quota = (
+        data.validation_tokens
+        if split == "validation"
+        else -(-data.train_tokens[domain] // data.sample.shards)
+    )
+    row = data.packing.row_tokens if isinstance(data.packing, BestFit) else 1
+    return -(-quota // row) * row
 
 
 def whole_documents(
@@ -198,9 +206,9 @@ def tokenize_shard(
     source = shard_path(sample_json, sample, domain, split, shard)
     quota = shard_quota(data, split, domain)
     tokenizer_sha = sha256_file(tokenizer_json)
-    inputs = content_hash(
-        [FORMAT, sha256_file(source), tokenizer_sha, split, domain, shard, quota], digits=64
-    )
+    packing = data.packing if isinstance(data.packing, BestFit) else None
+    made = [FORMAT, sha256_file(source), tokenizer_sha, split, domain, shard, quota]
+    inputs = content_hash([*made, *([identity(packing)] if packing else [])], digits=64)
     # Snakemake deletes the declared .json before a job begins; its copy says what the .bin is.
     binary, copy = out.with_suffix(".bin"), out.with_suffix(".kept")
     if copy.exists() and binary.exists():
@@ -217,17 +225,34 @@ def tokenize_shard(
     tokenizer = load(tokenizer_json)
     dtype = token_dtype(tokenizer.get_vocab_size())
     lengths = token_byte_lengths(tokenizer_json)
+    end_token = end_id(tokenizer, tokenizer_json)
     tokens = size = 0
     cut = False
     #: Tokens of each document; how many documents gave a part only.
     of_documents: list[int] = []
     parts = 0
+    count = Packed()
     with atomic_open(binary) as stream, closing(texts(source)) as documents_in:
         hashing = Hashing(stream)
-        stream_of_ids = whole_documents(encode_documents(tokenizer, documents_in, end_id(tokenizer), dtype))
+        stream_of_ids = whole_documents(encode_documents(tokenizer, documents_in, end_token, dtype))
         if split == "validation":
             stream_of_ids = validation_stream(stream_of_ids, quota, line_ends(tokenizer_json))
-        for ids, end in stream_of_ids:
+        if packing:
+            # The mark goes from a document's end to its beginning.
+            begun = (np.concatenate([ids[-1:], ids[:-1]]) for ids, _ in stream_of_ids)
+            for row in itertools.islice(best_fit(begun, packing, count), quota // packing.row_tokens):
+                ids = np.concatenate(row)
+                hashing.write(ids.tobytes())
+                tokens += len(ids)
+                of_documents += map(len, row)
+                size += int(lengths[ids].sum())
+            parts = count.cropped
+            if not tokens:
+                raise UserError(
+                    f"{sample_json}: the {split} text of {domain} fills no row of {packing.row_tokens} tokens (data.packing.row_tokens); "
+                    f"raise {split}_tokens of the data, use a corpus that has more of this domain, or train at a shorter context"
+                )
+        for ids, end in () if packing else stream_of_ids:
             cut = len(ids) > quota - tokens
             ids = ids[: quota - tokens]
             hashing.write(ids.tobytes())
@@ -246,9 +271,10 @@ def tokenize_shard(
         "inputs": inputs,
         "dtype": dtype.name,
         "tokens": tokens,
-        "documents": len(of_documents),
+        "documents": count.documents if packing else len(of_documents),
         "bytes": size,
         "cut": cut,
+        **({"packing": identity(packing) | count.describe()} if packing else {}),
         **({"parts": parts, "tokens_of_documents": _spread(of_documents)} if split == "validation" else {}),
         "quota_tokens": quota,
         "refused": {},
@@ -297,7 +323,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     print(
         f"{arguments.split}/{arguments.domain}.{arguments.shard:02d}: {content['documents']:,} documents, "
-        f"{content['tokens']:,} tokens (quota {content['quota_tokens']:,})",
+        f"{content['tokens']:,} tokens (quota {content['quota_tokens']:,})"
+        + (f", {content['packing']['dropped_share']:.1%} dropped in packing" if "packing" in content else ""),
         file=sys.stderr,
     )
     return 0

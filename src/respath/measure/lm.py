@@ -237,7 +237,11 @@ def text_codec(tokenizer: Path) -> tuple[Callable[[str], list[int]], Callable[[l
     from respath.data.tokenizer import end_id, load
 
     loaded = load(tokenizer)
-    return lambda text: loaded.encode(text, add_special_tokens=False).ids, loaded.decode, end_id(loaded)
+    return (
+        lambda text: loaded.encode(text, add_special_tokens=False).ids,
+        loaded.decode,
+        end_id(loaded, tokenizer),
+    )
 
 
 def _limit(text: str) -> int | None:

@@ -76,6 +76,19 @@ def sums_to_one(domains: dict[str, DomainShare] | None) -> dict[str, DomainShare
     return domains
 
 
+class RowPacking(Document):
+    """How documents become rows; best fit makes them as long as the recipe's context (``respath.spec.data.BestFit``)."""
+
+    kind: Literal["concatenate", "best_fit"]
+    long_documents: Literal["crop", "split"] = "crop"
+
+    def of(self, context: int) -> dict[str, Any]:
+        """Fields of the data's ``packing``, for rows of ``context`` tokens."""
+        if self.kind == "concatenate":
+            return {"kind": self.kind}
+        return {**self.model_dump(mode="json"), "row_tokens": context}
+
+
 class PaperData(Document):
     """The paper's corpus, tokenizer and quotas."""
 
@@ -85,6 +98,7 @@ class PaperData(Document):
     train_tokens: int
     validation_tokens: int
     shards: int = 1
+    packing: RowPacking = RowPacking(kind="concatenate")
 
     _sum = field_validator("domains")(sums_to_one)
 

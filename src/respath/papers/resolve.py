@@ -335,6 +335,7 @@ class PaperAtScale:
             tokenizer=small.tokenizer or base.tokenizer,
             train_tokens=quotas,
             validation_tokens=validation,
+            packing=(small.packing or base.packing).of(self.recipe({}).context),
         )
 
     @functools.cached_property

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from respath.config.request import Overrides, RunRequest, merged
 from respath.config.runtime import Validation
 from respath.letters import Text
-from respath.papers.paper import DomainShare, Sequences, sums_to_one
+from respath.papers.paper import DomainShare, RowPacking, Sequences, sums_to_one
 from respath.quantities import metrics
 from respath.quantities.quantity import Quantity
 from respath.settings import distinct_seeds
@@ -50,6 +50,7 @@ class ScaleData(Document):
     train_tokens: int | None = None
     validation_tokens: int | None = None
     shards: int | None = None
+    packing: RowPacking | None = None
 
     _sum = field_validator("domains")(sums_to_one)
 

@@ -19,6 +19,12 @@ class BpeTokenizer(Document):
 
     kind: Literal["bpe"]
     vocab_size: int = Field(ge=257)
+    split: Literal["gpt2", "nanochat"] = "gpt2"
+    """Pattern that cuts text into words before merging; nanochat's takes at most two digits together."""
+    training_bytes: int = Field(8 << 20, ge=1)
+    """UTF-8 bytes of text that it is trained on, at most, over all domains."""
+    document_characters: int | None = Field(None, ge=1)
+    """Characters of each document that it is trained on, at most; null: all."""
 
 
 class NeoxTokenizer(Document):
@@ -86,6 +92,28 @@ class Sample(Document):
     shards: int = Field(1, ge=1)
 
 
+class Concatenate(Document):
+    """Documents one after the other, each followed by its end; rows are cut out of the stream."""
+
+    kind: Literal["concatenate"]
+
+
+class BestFit(Document):
+    """Rows that begin with the beginning of a document, filled by best fit (nanochat; ``respath.data.packing``)."""
+
+    kind: Literal["best_fit"]
+    row_tokens: int = Field(ge=2)
+    """Tokens of a row: the recipe's ``context``."""
+    buffer_documents: int = Field(1000, ge=1)
+    """Documents among which the one that fits best is looked for."""
+    long_documents: Literal["crop", "split"] = "crop"
+    """A document longer than a row. crop: it waits until it fills a rest, and what exceeds that is dropped, as in nanochat.
+    split: it comes in parts of a row each, so that short rows lose little."""
+
+
+Packing = Annotated[Concatenate | BestFit, Field(discriminator="kind")]
+
+
 class Data(Document):
     """Token data of a run: sample, tokenizer, and quotas in tokens per domain (ResFormer Table 12)."""
 
@@ -93,6 +121,7 @@ class Data(Document):
     tokenizer: Tokenizer
     train_tokens: dict[str, int]
     validation_tokens: int = Field(ge=1)
+    packing: Packing = Concatenate(kind="concatenate")
 
     @property
     def weights(self) -> dict[str, float]:

@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from respath.files import canonical_json, content_hash
-from respath.spec.data import Data
+from respath.spec.data import BestFit, Data
 from respath.spec.document import Document, identity
 from respath.spec.model import ModelSpec
 from respath.spec.recipe import Recipe
@@ -29,6 +29,16 @@ class RunSpec(Document):
         if self.data.tokenizer.vocab_size > self.model.vocab_size:
             raise ValueError(
                 f"the tokenizer has {self.data.tokenizer.vocab_size} entries, the model only {self.model.vocab_size}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> Self:
+        packing = self.data.packing
+        if isinstance(packing, BestFit) and packing.row_tokens != self.recipe.context:
+            raise ValueError(
+                f"data.packing makes rows of {packing.row_tokens} tokens, recipe.context is {self.recipe.context}; make them equal, "
+                "or take `packing: {kind: concatenate}`"
             )
         return self
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from respath.data.loader import Rows, keyed_subset, validation_rows
+from respath.data.loader import document_starts, keyed_subset, streams, validation_rows
 from respath.data.manifest import load_manifest
 
 
@@ -18,13 +18,12 @@ def document_rows(manifest: Path, context: int, sequences: int) -> dict[str, np.
     So many of them in the order of a keyed permutation: fewer are the first ones of more.
     """
     content = load_manifest(manifest)
-    end, found = content["tokenizer"]["eos_id"], {}
+    found = {}
     for domain in content["splits"]["validation"]:
         rows: list[np.ndarray] = []
-        # Rows of one token are the shards' own token streams, checked against the manifest.
-        for view in Rows(manifest, content, "validation", domain, 1).views:
-            tokens, free = view[:, 0], 0
-            for begin in (0, *(np.flatnonzero(tokens == end) + 1)):
+        for tokens in streams(manifest, content, "validation", domain):
+            free = 0
+            for begin in document_starts(tokens, content):
                 if begin >= free and begin + context <= len(tokens):
                     rows.append(tokens[begin : begin + context])
                     free = begin + context
