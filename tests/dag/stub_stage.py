@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from respath.errors import RETRY, UserError, guard
+from respath.errors import RETRY, CheckFailed, UserError, guard
 from respath.files import read_json, sha256_file, write_json, write_text
 
 #: Options that name files which a stage reads, that name what it writes, and that decide nothing about it.
@@ -109,11 +109,45 @@ def train(options: dict[str, list[str]]) -> None:
     weights = folder / WEIGHTS
     write_text(weights, digest(identity(spec), manifest))
     record = {"schema": 1, "kind": "train", "run": folder.name, "spec": identity(spec), "status": "finished"}
-    record |= {"weights": {"path": relative_path(weights, out), "sha256": sha256_file(weights)}}
+    record |= {
+        "loss": {},
+        "curve": {},
+        "weights": {"path": relative_path(weights, out), "sha256": sha256_file(weights)},
+    }
     write_result({**record, "manifest_sha256": manifest}, folder, out)
     assert (folder / KEPT).exists()
     with (LEDGER / "trained").open("a") as stream:
         stream.write(f"{folder.name} {manifest}\n")
+
+
+def closing(options: dict[str, list[str]]) -> int:
+    """What the real closing lines refuse: results that stand on two sets of tokens or items."""
+    from respath.comparison.closing import asked_for, problems
+    from respath.papers.check import open_papers
+    from respath.results.reader import Results
+
+    project = open_papers(Path.cwd(), read_json(options["--config"][0][1:]))
+    found = problems(project, Results(project), asked_for(project, options["--files"])[0])
+    if found:
+        raise CheckFailed(found)
+    return 0
+
+
+def known_of(module: str, options: dict[str, list[str]], content: str) -> dict[str, object]:
+    """What later stages and the closing lines read of a stub's result."""
+    head = {"schema": 1, "status": "done"}
+    if module == "respath.measure.items":
+        return {**head, "kind": "eval_items", "tasks": {"task": {"status": "done", "sha256": content}}}
+    if module == "respath.measure.lm":
+        items = read_json(options["--items"][0])["tasks"]["task"]["sha256"]
+        run = Path(options["--out"][0]).parent.name
+        return {
+            **head,
+            "kind": "lm_eval",
+            "run": run,
+            "tasks": {"task": {"status": "done", "items_sha256": items}},
+        }
+    return {}
 
 
 def check_weights(options: dict[str, list[str]]) -> None:
@@ -136,6 +170,8 @@ def main() -> int:
     if module == "respath.training":
         train(options)
         return 0
+    if module == "respath.comparison.closing":
+        return closing(options)
     if "--train" in options:
         check_weights(options)
     inputs = [*files.get("--inputs", []), *(path for name in READ for path in options.get(name, []))]
@@ -150,7 +186,7 @@ def main() -> int:
     content = digest(module, settings, [(path, sha256_file(path)) for path in inputs])
     if module == "respath.data.documents":
         content = digest(content, corpus(options["--location"][0]))
-    record: dict[str, object] = {"stub": module, "content": content}
+    record: dict[str, object] = {"stub": module, "content": content, **known_of(module, options, content)}
     if module == "respath.data.manifest":
         folder = Path(files["--outputs"][0]).parent
         shards = [Path(path).with_suffix(".bin") for path in options["--shards"]]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from respath.comparison.closing import closing, main
+from respath.comparison.closing import closing, main, problems
 from respath.errors import UserError
 from respath.files import sha256_file, write_json
 from respath.jobs import check_targets
@@ -18,7 +18,7 @@ from respath.reporting.page import main as page
 from respath.results.reader import Results
 from respath.spec.data import tokens_id
 from respath.spec.document import identity
-from tests.dag.disturbed import TOY
+from tests.dag.disturbed import TOY, named_for_deletion
 from tests.project_copy import ProjectCopy
 
 
@@ -101,11 +101,34 @@ def test_a_run_on_other_tokens_fails_the_invocation_with_both_ways_out(tmp_path)
     _, problems = closing(project, Results(project), files, terminal=False)
     assert len(problems) == 1
     assert (
-        f"1 of 3 runs were trained on other tokens than {manifest.relative_to(tmp_path)} lists now"
+        f"{manifest.relative_to(tmp_path)}: 1 of 3 runs were trained on other tokens than it lists now"
         in problems[0]
     )
     assert f"delete results/runs/{run.id} and checkpoints/{run.id} and run the same command" in problems[0]
     assert main(["--project-root", str(tmp_path), "--files", *files]) == 1
+
+
+def test_an_evaluation_on_other_items_fails_the_invocation_and_names_what_to_delete(tmp_path):
+    project, run, _ = project_with_a_run(tmp_path)
+    wanted = needs.of_artifact(project, project.artifact("toy_table4")).trained
+    assert run.id in wanted
+    done = {"status": "done", "items_sha256": "a", "items": 1, "of_items": 1, "metrics": {}}
+    result = {"schema": 1, "kind": "lm_eval", "run": run.id, "status": "done", "tasks": {"hellaswag": done}}
+    write_json(tmp_path / f"results/evals/{run.id}/lm.json", result)
+    items = {"schema": 1, "kind": "eval_items", "tasks": {"hellaswag": {"status": "done", "sha256": "a"}}}
+    listed = tmp_path / "results/eval_items/toy/items.json"
+    write_json(listed, items)
+    artifacts = [project.artifact("toy_table4")]
+    assert problems(project, Results(project), artifacts) == []
+    items["tasks"]["hellaswag"]["sha256"] = "b"
+    write_json(listed, items)
+    assert problems(project, Results(project), artifacts) == [
+        "results/eval_items/toy/items.json: 1 runs were evaluated on other items than it lists now; put those items back, or "
+        f"delete results/evals/{run.id}/lm.json and run the same command to evaluate on these"
+    ]
+    assert named_for_deletion(tmp_path, f"error: {problems(project, Results(project), artifacts)[0]}") == [
+        Path(f"results/evals/{run.id}/lm.json")
+    ]
 
 
 def project_with_a_run(folder: Path) -> tuple[Resolver, Run, Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -109,6 +110,29 @@ def test_other_items_do_not_hide_a_missing_evaluation(copy):
     copy.edit("config.yaml", "\nitems: auto", "\nitems: wheel")
     planned = copy.planned("resformer_downstream3")
     assert planned == {"eval_items": 1, "evaluate_lm": 1, "table": 1, "resformer_downstream3": 1}
+
+
+def written(path: Path, document: dict) -> None:
+    """Fill a file that a stubbed job left empty, with its time as it was."""
+    times = path.stat()
+    path.write_text(json.dumps(document))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_other_items_are_evaluated_again_and_equal_ones_that_were_collected_again_are_not(copy):
+    copy.make("resformer_downstream3")
+    items = copy.path / "results/eval_items/resformer/items.json"
+    listed = {"arc_easy": {"status": "done", "sha256": "a"}, "piqa": {"status": "done", "sha256": "b"}}
+    results = sorted(copy.path.glob("results/evals/*/lm.json"))
+    tasks = {name: {"status": "done", "items_sha256": entry["sha256"]} for name, entry in listed.items()}
+    for path in results:
+        written(path, {"status": "done", "tasks": tasks})
+    items.write_text(json.dumps({"tasks": listed}))
+    assert copy.planned("resformer_downstream3") == {}
+    listed["piqa"]["sha256"] = "c"
+    items.write_text(json.dumps({"tasks": listed}))
+    planned = copy.planned("resformer_downstream3")
+    assert planned == {"evaluate_lm": len(results), "table": 1, "resformer_downstream3": 1} and results
 
 
 def test_what_an_evaluation_reads_comes_back_before_it_is_made_again(copy):

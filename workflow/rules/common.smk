@@ -22,6 +22,7 @@ from respath.files import canonical_json
 from respath.letters import plain
 from respath.papers import needs
 from respath.papers.check import open_papers
+from respath.results.items import evaluated_before
 from respath.settings import Settings
 from snakemake import benchmark as snakemake_benchmark
 from snakemake.cli import parse_args as snakemake_arguments
@@ -259,6 +260,14 @@ def tokenizer_of(run):
 def items_of(run):
     """Evaluation items of a run's paper."""
     return f"results/eval_items/{RUNS[run].paper}/items.json"
+
+
+def read_by_lm(run):
+    """What a run's downstream tasks are evaluated with, until they are; and again where the items are others since."""
+    inputs, made = [items_of(run), tokenizer_of(run)], f"results/evals/{run}/lm.json"
+    return until_made([made], inputs, run) or (
+        inputs if evaluated_before(Path(made), Path(items_of(run))) else []
+    )
 
 
 def common_length(run):

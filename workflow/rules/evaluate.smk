@@ -81,9 +81,7 @@ rule ngrams:
 rule evaluate_lm:
     "lm-eval of one run, zero-shot, with lm-eval's own task definitions."
     input:
-        lambda w: until_made(
-            [f"results/evals/{w.run}/lm.json"], [items_of(w.run), tokenizer_of(w.run)], w.run
-        ),
+        lambda w: read_by_lm(w.run),
         train="results/runs/{run}/train.json",
     output:
         "results/evals/{run}/lm.json",

@@ -1,7 +1,7 @@
 """The last lines of an invocation of Snakemake: what was asked for, how it came out, and what of it is not fresh.
 
-``python -m respath.comparison.closing --files FILE...``. Exit code 1: a run was trained on other tokens than there are now, so
-what was asked for stands on two sets of data.
+``python -m respath.comparison.closing --files FILE...``. Exit code 1: a run was trained on other tokens, or evaluated on
+other items, than there are now, so what was asked for stands on two sets of data.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from respath.comparison.diff import compare, counts_text
 from respath.comparison.options import add_options, open_project
 from respath.comparison.summary import brief_of, code_lines
 from respath.errors import CHECK_FAILED, OK, guard
-from respath.files import sha256_file
+from respath.files import read_json, sha256_file
 from respath.papers import needs
 from respath.papers.library import Artifact
 from respath.papers.resolve import Resolver, Run
+from respath.results.items import other_items
 from respath.results.reader import Results
 from respath.spec.data import tokens_id
 
@@ -60,6 +61,47 @@ def on_other_tokens(project: Resolver, results: Results, runs: Iterable[Run]) ->
     return found
 
 
+def on_other_items(
+    project: Resolver, results: Results, artifacts: Iterable[Artifact]
+) -> dict[str, list[str]]:
+    """items.json -> files of evaluations that stand on other items than it lists now."""
+    found: dict[str, list[str]] = {}
+    for artifact in artifacts:
+        items = f"results/eval_items/{artifact.paper}/items.json"
+        wanted = needs.of_artifact(project, artifact)
+        if "lm" not in wanted.kinds or not (project.root / items).exists():
+            continue
+        listed = read_json(project.root / items)
+        for run in wanted.trained:
+            result, file = results.of_run("lm", run), results.store.path("lm", {"run": run})
+            if result is not None and other_items(result, listed) and file not in found.get(items, ()):
+                found.setdefault(items, []).append(file)
+    return found
+
+
+def problems(project: Resolver, results: Results, artifacts: Collection[Artifact]) -> list[str]:
+    """What of some tables and figures stands on two sets of tokens or items, a sentence each with the ways out."""
+    runs = {
+        run.id: run for artifact in artifacts for run in needs.of_artifact(project, artifact).trained.values()
+    }
+    tokens = [
+        f"{manifest}: {len(ids)} of {len(runs)} runs were trained on other tokens than it lists now (first: {ids[0]}); put those tokens "
+        "back, or delete " + _some([f"{folder}/{run}" for run in ids[:3] for folder in ("results/runs", project.settings.checkpoints)])
+        + (", and so on," if ids[3:] else "") + " and run the same command to train on these"
+        for manifest, ids in on_other_tokens(project, results, runs.values()).items()
+    ]  # fmt: skip
+    items = [
+        f"{listed}: {len(files)} runs were evaluated on other items than it lists now; put those items back, or delete {_some(files)} and run "
+        "the same command to evaluate on these"
+        for listed, files in on_other_items(project, results, artifacts).items()
+    ]
+    return tokens + items
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:-1]) + " and " * bool(names[1:]) + names[-1]
+
+
 def closing(
     project: Resolver, results: Results, files: Iterable[str], terminal: bool
 ) -> tuple[list[str], list[str]]:
@@ -89,16 +131,7 @@ def closing(
     for name, paper in document["papers"].items():
         lines += [f"{name}: warning: {line}" for line in code_lines(paper, scale)]
     lines += [f"open {page}" for page in pages]
-    runs = {
-        run.id: run for artifact in artifacts for run in needs.of_artifact(project, artifact).trained.values()
-    }
-    problems = [
-        f"{len(ids)} of {len(runs)} runs were trained on other tokens than {manifest} lists now (first: {ids[0]}); put those tokens "
-        "back, or delete " + " and ".join(f"{folder}/{run}" for run in ids[:3] for folder in ("results/runs", project.settings.checkpoints))
-        + (", and so on," if ids[3:] else "") + " and run the same command to train on these"
-        for manifest, ids in on_other_tokens(project, results, runs.values()).items()
-    ]  # fmt: skip
-    return lines, problems
+    return lines, problems(project, results, artifacts)
 
 
 def _table_text(project: Resolver, artifact: Artifact) -> str:
@@ -119,10 +152,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--files", nargs="*", default=[], help="what was asked for")
     options = parser.parse_args(arguments)
     project, results = open_project(options)
-    lines, problems = closing(project, results, options.files, sys.stderr.isatty())
-    for line in [*lines, *(f"error: {problem}" for problem in problems)]:
+    lines, wrong = closing(project, results, options.files, sys.stderr.isatty())
+    for line in [*lines, *(f"error: {problem}" for problem in wrong)]:
         print(line, file=sys.stderr)
-    return CHECK_FAILED if problems else OK
+    return CHECK_FAILED if wrong else OK
 
 
 if __name__ == "__main__":
