@@ -54,6 +54,23 @@ def test_the_first_layers_value_gradient_has_a_part_from_every_layer_that_mixes_
     assert norms["identity"] != pytest.approx(norms["transformer"], rel=0.05)
 
 
+def test_one_sequence_has_the_losss_gradient_and_signs_estimate_the_whole_jacobian():
+    model, ids = model_cases.perturbed("identity"), model_cases.some_ids(batch=1)[:, :5]
+    found = gradients.measure(model, [ids], targets(ids)).scalars
+    assert found["value_layer1_of_sequences"] == pytest.approx(found["value_layer1"], rel=1e-5)
+    weight = model.layers[0].attention.v_proj.weight
+    logits = model(ids)[0]
+    summed = torch.autograd.grad(logits.sum() / 5, weight, retain_graph=True)[0]
+    assert found["value_layer1_of_outputs"] == pytest.approx(float(summed.norm()), rel=1e-5)
+    square = sum(
+        float(torch.autograd.grad(one, weight, retain_graph=True)[0].square().sum())
+        for one in logits.flatten()
+    )
+    copies = gradients.per_sequence(model, [ids.expand(300, -1)])["jacobian"]["v"]
+    # 300 draws: the estimate of a norm is within a few per cent.
+    assert copies == pytest.approx((square / 5) ** 0.5, rel=0.05)
+
+
 # --- removal ----------------------------------------------------------------------------------------------------------
 
 MODELS = {

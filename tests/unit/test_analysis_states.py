@@ -164,11 +164,13 @@ def test_states_without_variance_have_no_component():
 def test_pca_pools_the_tokens_of_all_sequences_and_starts_with_the_embedding():
     x = with_variances((1.0, 1.0, 1.0)).view(2, 4, 8)
     running = PCA(2)
-    running.add(Trace(hidden=[x, x * torch.tensor([1.0, 0.0]).view(2, 1, 1), torch.zeros_like(x) + 3.0]))
+    states = [x, x * torch.tensor([1.0, 0.0]).view(2, 1, 1), torch.zeros_like(x) + 3.0]
+    running.add(Trace(states, normed=x))
     found = running.result()
     # Half of the vectors leave the sign of one direction fixed.
     assert found.series["components"] == [3, 3, 0]
-    assert found.scalars["components_mean_from_layer2"] == 0
+    assert found.scalars["components_mean_from_layer2"] == found.scalars["components_last"] == 0
+    assert found.scalars["components_layer1"] == found.scalars["components_last_normed"] == 3
 
 
 def test_norms_are_those_of_single_tokens_with_heads_concatenated():

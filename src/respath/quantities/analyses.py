@@ -20,12 +20,23 @@ class Outputs(NamedTuple):
     ratios: dict[str, str] = {}
 
 
+#: Gradient norms of the first layer, in the readings of ``respath.measure.analyses.gradients``.
+_FIRST_LAYER = tuple(
+    f"{matrix}_layer1{reading}"
+    for reading in ("", "_of_sequences", "_of_outputs", "_of_jacobian")
+    for matrix in ("query", "key", "value", "output")
+)
+
 CATALOGUE: dict[str, Outputs] = {
     "similarity": Outputs(
         scalars=(
             "value_to_first_mean",
+            "value_to_first_before_mean",
+            "hidden_embedding_to_later_mean",
+            "hidden_layer1_to_later_mean",
             "token_hidden_mean",
             "token_value_before_mean",
+            "token_value_before_rise",
             "token_value_after_mean",
         ),
         series=(
@@ -42,20 +53,23 @@ CATALOGUE: dict[str, Outputs] = {
         series=("source", "own", "ratio", "matrix"),
     ),
     "gradients": Outputs(
-        scalars=("loss", "query_layer1", "key_layer1", "value_layer1", "output_layer1"),
+        scalars=("loss", *_FIRST_LAYER),
         series=("norm_q", "norm_k", "norm_v", "norm_o"),
-        ratios={
-            "query_ratio_layer1": "query_layer1",
-            "key_ratio_layer1": "key_layer1",
-            "value_ratio_layer1": "value_layer1",
-            "output_ratio_layer1": "output_layer1",
-        },
+        ratios={name.replace("_layer1", "_ratio_layer1"): name for name in _FIRST_LAYER},
     ),
     "removal": Outputs(
         scalars=("loss", "attention_over_mlp", "attention_increase_mean", "mlp_increase_mean"),
         series=("attention", "mlp"),
     ),
-    "pca": Outputs(scalars=("components_mean_from_layer2",), series=("components",)),
+    "pca": Outputs(
+        scalars=(
+            "components_mean_from_layer2",
+            "components_layer1",
+            "components_last",
+            "components_last_normed",
+        ),
+        series=("components",),
+    ),
     "importance": Outputs(
         scalars=(
             "entropy_mean",
@@ -65,7 +79,16 @@ CATALOGUE: dict[str, Outputs] = {
             "uniform_entropy",
             "uniform_first_token",
         ),
-        series=("entropy", "first_token", "top", "entropy_packed", "first_token_packed", "top_packed"),
+        series=(
+            "entropy",
+            "first_token",
+            "top",
+            "top_percent",
+            "entropy_packed",
+            "first_token_packed",
+            "top_packed",
+            "top_percent_packed",
+        ),
         arrays=("token_importance", "token_importance_packed"),
     ),
     "norms": Outputs(

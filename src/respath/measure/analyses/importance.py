@@ -4,6 +4,7 @@
     entropy[n]      = mean over sequences of - sum_s importance_n[s] ln importance_n[s]        (nats)
     first_token[n]  = mean over sequences of importance_n[0]
     top[n][i]       = mean over sequences of the (i + 1)-th largest importance, i < 10
+    top_percent[n]  = mean over sequences of the ceil(T / 100)-th largest
 
 The sum runs over queries (columns), since a row sums to 1 by itself: higher entropy means more uniform. What counts as a
 token's share where attention covers more than the layer's own keys is said in ``respath.measure.analyses.received``.
@@ -48,15 +49,17 @@ class Importance:
         """One batch."""
         shares = torch.stack([total / total.sum(-1, keepdim=True) for total in seen.attention])
         self.sequences += shares.shape[1]
-        ordered = shares.sort(-1, descending=True).values[..., :TOP]
-        parts = [part.sum(1).cpu() for part in (entropy(shares), shares, ordered)]
+        ordered = shares.sort(-1, descending=True).values
+        percent = ordered[..., math.ceil(shares.shape[-1] / 100) - 1]
+        parts = [part.sum(1).cpu() for part in (entropy(shares), shares, ordered[..., :TOP], percent)]
         self.sums = parts if self.sums is None else [a + b for a, b in zip(self.sums, parts, strict=True)]
 
     def result(self) -> Findings:
         """Means over sequences; ``packed`` is added by ``both``."""
-        of_layer, shares, top = (total / self.sequences for total in self.sums)
+        of_layer, shares, top, percent = (total / self.sequences for total in self.sums)
         uniform = uniform_importance(shares.shape[-1])
         series = {"entropy": of_layer.tolist(), "first_token": shares[:, 0].tolist(), "top": top.tolist()}
+        series["top_percent"] = percent.tolist()
         scalars = {
             "entropy_mean": mean(series["entropy"]),
             "first_token_mean": mean(series["first_token"]),

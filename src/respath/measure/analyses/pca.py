@@ -4,7 +4,9 @@
     components[n] = smallest k with e_1 + ... + e_k >= 0.99 (e_1 + ... + e_width)
 
 Tokens of all sequences are pooled; everything is float64. ``components`` has L + 1 entries, the first for the state before
-layer 1. ``components_mean_from_layer2``: mean over layers 2 to L.
+layer 1. ``components_mean_from_layer2``: mean over layers 2 to L; ``components_layer1``, ``components_last``: after layer 1 and
+after layer L; ``components_last_normed``: after the final norm, which is what the authors' code calls the last hidden state
+(decision last-hidden-state).
 Source: ResFormer (arXiv 2410.17897), Figure 9 (right) and Section 4.5, where only the 99 % is stated; centring, pooling and
 precision are ours (decision pca-protocol).
 """
@@ -55,14 +57,20 @@ class PCA:
     """Moments of every layer's state."""
 
     def __init__(self, layers: int):
-        self.moments = [Moments() for _ in range(layers + 1)]
+        self.moments = [Moments() for _ in range(layers + 2)]
 
     def add(self, seen: Trace) -> None:
         """One batch."""
-        for moments, state in zip(self.moments, seen.hidden, strict=True):
+        for moments, state in zip(self.moments, [*seen.hidden, seen.normed], strict=True):
             moments.add(state.flatten(0, 1))
 
     def result(self) -> Findings:
         """Numbers of components."""
-        counts = [components(moments.covariance()) for moments in self.moments]
-        return Findings({"components_mean_from_layer2": mean(counts[2:])}, {"components": counts})
+        *counts, normed = (components(moments.covariance()) for moments in self.moments)
+        scalars = {
+            "components_mean_from_layer2": mean(counts[2:]),
+            "components_layer1": counts[1],
+            "components_last": counts[-1],
+            "components_last_normed": normed,
+        }
+        return Findings(scalars, {"components": counts})

@@ -7,6 +7,8 @@
 ``before``: the layer's own value as projected; null where a layer has none (SVFormer, token tables). ``after``: what its
 attention mixes. Heads are concatenated. ``token_hidden`` is of the state after each layer. ``_mean``: over layers; of values
 over layers 2 to L, since layer 1 is compared with itself, and ``value_to_first_mean`` is of the values after mixing.
+``hidden_embedding_to_later_mean``, ``hidden_layer1_to_later_mean``: H_0 and H_1 with H_2 to H_L. ``token_value_before_rise``: mean
+over the second half of the layers, less the mean over layers 2 to L/2.
 A pair sum needs no pairs: with unit vectors u_t it is |sum_t u_t|^2 - sum_t |u_t|^2.
 Source: ResFormer (arXiv 2410.17897), Figures 7 and 8 and Section 4.5; pairs without the diagonal and concatenated heads as
 in the authors' script.
@@ -72,6 +74,15 @@ class Similarity:
             "token_value_before_mean": mean(series["token_value_before"][1:]),
             "token_value_after_mean": mean(series["token_value_after"][1:]),
         }
-        series["hidden_layers"] = (self.between / self.tokens).tolist()
+        between = series["hidden_layers"] = (self.between / self.tokens).tolist()
+        alike = series["token_value_before"]
+        half = len(alike) // 2
+        early, late = mean(alike[1:half]), mean(alike[half:])
+        scalars |= {
+            "value_to_first_before_mean": mean(series["value_to_first_before"][1:]),
+            "hidden_embedding_to_later_mean": mean(between[0][2:]),
+            "hidden_layer1_to_later_mean": mean(between[1][2:]),
+            "token_value_before_rise": None if None in (early, late) else late - early,
+        }
         reason = layers_without(series["value_to_first_before"], "value of its own before mixing")
         return Findings(scalars, series, reason=reason)

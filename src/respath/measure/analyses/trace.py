@@ -19,7 +19,8 @@ class Trace:
     """What one batch of sequences looked like inside a model of L layers.
 
     ``hidden``: L + 1 states (batch, time, width), the first before layer 1; after layer n it is what the final norm would
-    see if the model ended there (streams with several copies, or a mix over depth, have their own way to end).
+    see if the model ended there (streams with several copies, or a mix over depth, have their own way to end). ``normed``: the
+    last state after the final norm, same shape.
     ``own``: L raw projections of the layer's own value (batch, time, kv_width), None where a layer has none. ``values``:
     what the layer's attention mixes, same shape, the scale that the value path puts on attention's output included.
     ``attention``: L times the attention that each token receives, (batch, time) float64; empty if not asked for.
@@ -29,6 +30,7 @@ class Trace:
     own: list[Tensor | None] = dataclasses.field(default_factory=list)
     values: list[Tensor] = dataclasses.field(default_factory=list)
     attention: list[Tensor] = dataclasses.field(default_factory=list)
+    normed: Tensor | None = None
 
     @property
     def first_value(self) -> Tensor:
@@ -93,5 +95,5 @@ def trace(model: Transformer, ids: Tensor, attention: bool = True) -> Trace:
         stack.enter_context(listening(path, "finish", finished))
         for n, layer in enumerate(model.layers):
             stack.enter_context(listening(layer.attention, "attended", attended(n)))
-        model.hidden(ids)
+        found.normed = model.hidden(ids)
     return found
