@@ -65,6 +65,7 @@ def test_a_side_may_be_a_difference_of_its_own(tmp_path):
         ({"alternatives": [{"name": "a", "metric": "loss.meen"}]}, r"alternatives\.a: .*'loss\.meen'"),
         ({"expect": {"direction": "none", "max_effect": 0.1, "margin": 0.1}}, "`margin` goes with"),
         ({"primary": True, "needs_seeds": 0}, "is primary, but needs no seeds"),
+        ({"given": ["grond"]}, "given: there is no claim 'grond'"),
     ],
 )
 def test_what_contradicts_itself_in_a_claim_is_one_line(tmp_path, changes, message):

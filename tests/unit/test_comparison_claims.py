@@ -9,11 +9,13 @@ import yaml
 from scipy import stats
 
 from respath.comparison.claims import evidence, judge_claims, judge_exact_claim
+from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.files import read_json, write_json
 from respath.papers import needs
 from respath.papers.check import open_papers
 from respath.papers.claims import Claim, Expect
+from respath.quantities.quantity import Quantity
 from respath.quantities.statistics import t_interval
 from respath.reference.bundle import collect
 from respath.results.reader import Results, kept_results
@@ -341,6 +343,32 @@ def test_alternatives_are_judged_beside_the_claim(tmp_path):
     judged = verdict(project, results, alternatives=[agrees, other])
     assert judged.verdict == "undecided" and "odd as mix: contradicted" in judged.reason
     assert judged.as_dict()["alternatives"]["odd as mix"][0]["verdict"] == "contradicted"
+
+
+def test_what_a_claim_is_given_must_be_supported_or_it_is_not_judged(tmp_path):
+    project, results = three(tmp_path, BETTER, BASE, WORSE)
+    depends = claim(given=["ground"])
+
+    def judged(**ground):
+        found = judge_claims(project, results, "toy", [depends, claim(id="ground", **ground)])
+        return found[0]
+
+    assert judged().verdict == "supported"
+    unmet = judged(left={"size": "S", "variant": "odd"})
+    assert unmet.verdict == "not judged at this scale" and unmet.tests[0].verdict == "supported"
+    assert unmet.reason.startswith("given that: It (contradicted)")
+    # A ground that this scale does not judge, or that was not run, decides nothing.
+    assert judged(left={"size": "S", "variant": "odd"}, judged_at=["mini"]).verdict == "supported"
+    assert judged(left={"size": "M", "variant": "odd"}).verdict == "supported"
+
+
+def test_a_side_may_have_a_metric_of_its_own(tmp_path):
+    project, results = three(tmp_path, BETTER, BASE, WORSE)
+    judged = verdict(project, results, right={"size": "S", "variant": "mix", "metric": "loss.Prose"})
+    prose = results.sample("toy", Quantity("loss.Prose", RunRequest(size="S", variant="mix"))).numbers
+    mean = results.sample("toy", Quantity("loss.mean", RunRequest(size="S", variant="mix"))).numbers
+    expected = [mean[seed] - prose[seed] for seed in mean]
+    assert judged.tests[0].value == pytest.approx(sum(expected) / len(expected))
 
 
 def test_what_the_printed_effect_needs_is_told_in_seeds_and_core_hours(tmp_path):

@@ -22,6 +22,7 @@ from respath.quantities.sample import Sample, documents_of
 from respath.quantities.statistics import Group, mean
 from respath.quantities.verdicts import (
     CONTRADICTED,
+    NOT_JUDGED,
     NOT_RUN,
     SUPPORTED,
     UNDECIDED,
@@ -127,7 +128,14 @@ def judge_claims(
         )
         for claim in claims
     ]
-    found = judge(hypotheses, folder.variance, maker.families())
+    families = maker.families()
+    found = judge(hypotheses, folder.variance, families)
+    if without := _without_ground(claims, folder.given, found):
+        judged = [
+            dataclasses.replace(each, not_judged=each.not_judged or without.get(each.id, ""))
+            for each in hypotheses
+        ]
+        found = judge(judged, folder.variance, families)
     return [
         JudgedClaim(
             claim,
@@ -137,6 +145,22 @@ def judge_claims(
         )
         for claim in claims
     ]
+
+
+def _without_ground(
+    claims: Sequence[Claim], given: Sequence[str], found: dict[str, Verdict]
+) -> dict[str, str]:
+    """Claims that say nothing here, and why: what they are given is judged and not supported. What was not run decides nothing."""
+    of = {claim.id: claim for claim in claims}
+    open_ = (NOT_RUN, NOT_JUDGED, SUPPORTED)
+    unmet = {name: found[name].verdict for name in of if found[name].verdict not in open_}
+    reasons = {}
+    for claim in claims:
+        names = (*(given if claim.needs_seeds else ()), *claim.given)
+        lacking = [name for name in names if name in unmet and name != claim.id]
+        if lacking:
+            reasons[claim.id] = "; ".join(f"given that: {of[name].title} ({unmet[name]})" for name in lacking)
+    return reasons
 
 
 def _changed(project: Resolver, results: Results, paper: str, claim: Claim) -> bool:
@@ -188,8 +212,8 @@ def judge_exact_claim(expect: Expect, left: float, right: float | None) -> str:
     return SUPPORTED if same else CONTRADICTED
 
 
-#: One run in a comparison: its coefficient, what it is, and its readings.
-Part = tuple[int, RunRequest, Sample]
+#: One part of a comparison: its coefficient, what it is of which run, and its readings.
+Part = tuple[int, str, Sample]
 
 
 class _Maker:
@@ -269,8 +293,8 @@ class _Maker:
             elif all(seed in sample.numbers for sample in samples):
                 values[seed] = math.fsum(weight * sample.numbers[seed] for weight, _, sample in parts)
         runs: collections.Counter[str] = collections.Counter()
-        for weight, request, _ in parts:
-            runs[_name(request)] += weight
+        for weight, name, _ in parts:
+            runs[name] += weight
         try:
             documents = documents_of([(weight, sample) for weight, _, sample in parts], values)
         except ValueError as error:
@@ -284,7 +308,10 @@ class _Maker:
             region=test.expect.region(),
             values=values,
             runs={run: weight for run, weight in runs.items() if weight},
-            family=(test.metric, test.left.size),
+            # What is compared with another metric shares its spread with nothing.
+            family=(test.metric, test.left.size)
+            if len({side.metric for side in test.sides()}) == 1
+            else text,
             margin=test.expect.matters,
             diverged=diverged,
             documents=documents,
@@ -296,9 +323,10 @@ class _Maker:
     def _parts(self, test: Test) -> Iterator[Part]:
         """The runs of a comparison; of a claim about the left value, those of the left side."""
         for weight, side in zip((1,) if test.expect.of_left_alone else (1, -1), test.sides(), strict=False):
-            yield weight, side.subject, self.sample(test.metric, side.subject)
+            other = f"{side.metric} of " if side.metric != test.metric else ""
+            yield weight, other + _name(side.subject), self.sample(side.metric, side.subject)
             if side.against:
-                yield -weight, side.against, self.sample(test.metric, side.against)
+                yield -weight, other + _name(side.against), self.sample(side.metric, side.against)
 
     def _printed(self, test: Test) -> float | None:
         """The paper's value of what is judged, where it prints one as a number."""
@@ -352,7 +380,8 @@ def _name(request: RunRequest) -> str:
 
 
 def _describe(test: Test) -> str:
-    against = f" against {_side(test.right)}" if test.right else ""
+    other = f"{test.right.metric} of " if test.right and test.right.metric else ""
+    against = f" against {other}{_side(test.right)}" if test.right else ""
     return f"{test.metric} of {_side(test.left)}{against}"
 
 

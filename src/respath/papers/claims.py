@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from respath.config.request import Overrides, RunRequest
+from respath.errors import did_you_mean
 from respath.files import canonical_json
 from respath.letters import Text
 from respath.papers.reported import PrintedCell
@@ -43,6 +44,8 @@ class Side(Document):
     context: int | None = None
     recipe: Overrides = {}
     minus: Other | None = None
+    metric: str | None = None
+    """Another metric than the comparison's, in the same unit: a floor, or what a uniform model has."""
 
     @model_validator(mode="after")
     def _one_or_many(self):
@@ -185,7 +188,9 @@ class Test(Document):
             other = self.right.request() if self.right else None
             return (Quantity(self.metric, self.left.request(), other, along),)
         sides = filter(None, (self.left, self.right))
-        return tuple(Quantity(self.metric, side.request(), side.subtracted()) for side in sides)
+        return tuple(
+            Quantity(side.metric or self.metric, side.request(), side.subtracted()) for side in sides
+        )
 
 
 class Alternative(Document):
@@ -236,6 +241,9 @@ class Claim(Document):
     """A question of this project, which the paper does not ask."""
     as_in_paper: bool = True
     """Are functional and setting the paper's? Where they are not, nothing here contradicts it."""
+    given: tuple[str, ...] = ()
+    """Claims without which this one says nothing, beside the file's own ``given``: where one of them may be judged and is not
+    supported, this one is not judged."""
     alternatives: tuple[Alternative, ...] = ()
     """Where the paper leaves open what it measured: no verdict stands until all of them agree with the claim as written."""
     decisions: tuple[str, ...] = ()
@@ -301,11 +309,16 @@ class Claims(Document):
     variance: Literal["own", "pooled"] = "own"
     """Which interval gives the verdicts: from a comparison's own spread, or from the spread pooled over all paired differences of one
     size and metric, where that may be used."""
+    given: tuple[str, ...] = ()
+    """``given`` of every claim that needs seeds."""
     claims: tuple[Claim, ...]
 
     @model_validator(mode="after")
     def _distinct_and_few(self):
         ids = [claim.id for claim in self.claims]
+        for name in (*self.given, *(name for claim in self.claims for name in claim.given)):
+            if name not in ids:
+                raise ValueError(f"given: there is no claim {name!r}{did_you_mean(name, ids)}")
         if twice := sorted({id for id in ids if ids.count(id) > 1}):
             raise ValueError(f"{', '.join(map(repr, twice))} is given twice; rename one")
         primary = [claim.id for claim in self.claims if claim.primary]

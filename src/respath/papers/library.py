@@ -69,6 +69,7 @@ class PaperFolder:
     figures: dict[str, Figure]
     claims: tuple[Claim, ...]
     variance: str
+    given: tuple[str, ...]
     decisions: tuple[Decision, ...]
     reported: dict[str, Reported]
     scales: dict[str, ScalePaper]
@@ -212,6 +213,7 @@ class Library:
             figures=figures.figures if figures else {},
             claims=claims.claims if claims else (),
             variance=claims.variance if claims else "own",
+            given=claims.given if claims else (),
             decisions=decisions,
             reported=reported,
             scales=scales,
