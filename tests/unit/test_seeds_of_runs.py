@@ -122,10 +122,28 @@ def test_a_table_tells_the_seeds_of_each_row_and_a_claim_with_one_seed_stays_ope
     assert verdict.verdict == "too few runs" and verdict.reason.startswith("1 of the 3 paired seeds")
 
 
-def test_mini_pairs_the_models_that_its_first_verdicts_need():
+def test_a_run_set_may_take_fewer_seeds_and_all_others_more_than_one(paired_toy):
+    scale = paired_toy / OF_TOY
+    sets = (
+        "paired:\n  - {size: S, variants: [mix, base], seeds: 2}\n  - {size: S, variants: [mix]}\nothers: 2\n"
+    )
+    scale.write_text(scale.read_text().replace("paired: [{size: S, variants: [mix, base]}]\n", sets))
+    project = open_toy(paired_toy)
+    assert seeds_of(project, size="S", variant="mix") == [1, 2, 3]
+    assert seeds_of(project, size="S", variant="base") == seeds_of(project, size="S", variant="odd") == [1, 2]
+    order = [(run.variant, run.seed) for run in needs.all_runs(project).values()]
+    assert order[:5] == [("mix", 1), ("mix", 2), ("base", 1), ("base", 2), ("mix", 3)]
+    scale.write_text(scale.read_text().replace("seeds: 2", "seeds: 9"))
+    with pytest.raises(
+        UserError, match=r"smoke\.yaml: paired: 9 seeds of mix, base, but scales/smoke.yaml lists 3"
+    ):
+        open_toy(paired_toy)
+
+
+def test_mini_trains_three_seeds_of_the_first_models_then_five():
     project = open_papers(find_root(), {"scale": "mini", "papers": ["resformer"]})
-    order = list(needs.all_runs(project).values())
-    first = ["transformer", "identity", "learnable", "plus", "constant-2", "sparse-5-6to8", "svformer"]
-    assert [run.variant for run in order[:21]] == [variant for variant in first for _ in range(3)]
-    assert [run.seed for run in order[:21]] == [1, 2, 3] * 7
-    assert {run.seed for run in order[21:]} == {1}
+    order = [(run.variant, run.seed) for run in needs.all_runs(project).values()]
+    first = ["transformer", "identity", "svformer", "plus"]
+    assert order[:12] == [(variant, seed) for variant in first for seed in (1, 2, 3)]
+    assert order[12:20] == [(variant, seed) for variant in first for seed in (4, 5)]
+    assert {seed for _, seed in order[20:]} == {1, 2, 3}

@@ -122,6 +122,8 @@ def _names(resolver: Resolver, folder: PaperFolder) -> Iterator[str]:
         for one in changes.paired or ():
             yield from _unknown(f"{where}: paired", [one.size], paper.sizes, "a size of the paper")
             yield from _unknown(f"{where}: paired", one.variants, folder.variants, "a variant of the paper")
+            if one.seeds is not None and one.seeds > len(resolver.library.scale(scale).seeds):
+                yield f"{where}: paired: {one.seeds} seeds of {', '.join(one.variants)}, but scales/{scale}.yaml lists {len(resolver.library.scale(scale).seeds)}"
         yield from _unknown(f"{where}: first", changes.first, artifacts, "a table or figure of the paper")
         for name, one in changes.measured.items():
             if problem := _no_quantity(resolver, folder, one.quantity()):

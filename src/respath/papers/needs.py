@@ -165,7 +165,7 @@ def of_artifact(resolver: Resolver, artifact: Artifact) -> Needs:
 def all_runs(resolver: Resolver) -> dict[str, Run]:
     """Every run that some artifact needs, by id, in the order in which few cores should train them.
 
-    First the runs that the scale pairs, one variant after the other with all its seeds, then those of its ``first``
+    First the runs that the scale pairs, one variant after the other with the seeds of its entry, then those of its ``first``
     artifacts, then all others in the order of the papers' files.
     """
     of = {artifact.target: of_artifact(resolver, artifact).trained for artifact in resolver.artifacts()}
@@ -174,7 +174,8 @@ def all_runs(resolver: Resolver) -> dict[str, Run]:
     for paper in resolver.chosen:
         for run_set in resolver.paper(paper).changes.paired or ():
             for request in run_set.requests():
-                ordered |= {run.id: run for run in resolver.runs(paper, request) if run.id in wanted}
+                runs = resolver.runs(paper, request)[: run_set.seeds]
+                ordered |= {run.id: run for run in runs if run.id in wanted}
     for paper in resolver.chosen:
         for name in resolver.paper(paper).changes.first:
             ordered |= of[f"{paper}_{name}"]

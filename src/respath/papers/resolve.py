@@ -248,8 +248,10 @@ class PaperAtScale:
     ) -> Recipe:
         small = self.changes.recipe
         terms = _checked(PaperRecipe, self.folder.paper.recipe.changed(overrides))
-        steps = small.steps or terms.steps
-        warmup = math.ceil(terms.warmup_steps * steps / terms.steps)
+        # A request for more or fewer steps than the paper's recipe gets as many times the scale's.
+        usual = self.folder.paper.recipe.steps
+        steps = max(1, round(small.steps * terms.steps / usual)) if small.steps else terms.steps
+        warmup = math.ceil(terms.warmup_steps * (small.steps or usual) / usual)
         length = max(2, (context or terms.context) // small.context_divisor)
         tokens = small.micro_batch_tokens or terms.micro_batch_tokens
         batch_sequences = max(1, tokens // length) * (small.micro_batches or terms.micro_batches)
@@ -257,9 +259,7 @@ class PaperAtScale:
             # Equal FLOPs: a small scale's steps are its baseline's. Warm-up stays as long as the baseline's.
             cost = self._flops_per_token(size, variant, length)
             if small.steps:
-                target = small.steps * self._flops_per_token(
-                    size, self.folder.paper.accounting.baseline, length
-                )
+                target = steps * self._flops_per_token(size, self.folder.paper.accounting.baseline, length)
             else:
                 target = terms.target_flops / (batch_sequences * length)
             steps = max(1, round(target / cost))
@@ -477,7 +477,7 @@ class Resolver:
         self._scales = {self.scale.id: self}
         #: What each table and figure needs, by target, once ``respath.papers.needs`` has worked it out.
         self.needs: dict[str, Any] = {}
-        self._paired: dict[str, frozenset[str] | None] = {}
+        self._paired: dict[str, dict[str, int]] = {}
 
     def at(self, scale: str) -> Resolver:
         """The same at another scale."""
@@ -528,29 +528,26 @@ class Resolver:
     def runs(self, paper: str, request: RunRequest) -> tuple[Run, ...]:
         """The runs of a request, one per seed.
 
-        Where the scale lists ``paired`` runs, every other run has the scale's first seed alone; seeds that the user names
-        go for every run.
+        Where the scale lists ``paired`` runs, each takes as many of its seeds as its entry says, and every other run takes
+        the first ``others``; seeds that the user names go for every run.
         """
         at = self.paper(paper)
-        run, paired = at.run(request, self.seeds[0]), self._paired_runs(paper)
-        if paired is not None and run.id not in paired:
-            return (run,)
-        return (run, *(at.run(request, seed) for seed in self.seeds[1:]))
+        run, changes = at.run(request, self.seeds[0]), at.changes
+        count = len(self.seeds)
+        if changes.paired is not None and self.settings.seeds is None:
+            count = self._paired_runs(paper).get(run.id, changes.others)
+        return (run, *(at.run(request, seed) for seed in self.seeds[1:count]))
 
-    def _paired_runs(self, paper: str) -> frozenset[str] | None:
-        """First-seed ids of the runs that take every seed; None when all do."""
+    def _paired_runs(self, paper: str) -> dict[str, int]:
+        """First-seed id of each run that the scale pairs -> how many seeds it takes."""
         if paper not in self._paired:
-            at = self.paper(paper)
-            sets = at.changes.paired
-            everything = sets is None or self.settings.seeds is not None
-            # Compared by id: a request that spells a default out is the same run.
-            self._paired[paper] = (
-                None
-                if everything
-                else frozenset(
-                    at.run(request, self.seeds[0]).id for one in sets for request in one.requests()
-                )
-            )
+            at, counts = self.paper(paper), {}
+            for one in at.changes.paired or ():
+                for request in one.requests():
+                    # Compared by id: a request that spells a default out is the same run.
+                    id = at.run(request, self.seeds[0]).id
+                    counts[id] = max(counts.get(id, 0), one.seeds or len(self.seeds))
+            self._paired[paper] = counts
         return self._paired[paper]
 
 

@@ -70,6 +70,8 @@ class RunSet(Document):
     variants: tuple[str, ...] = Field(min_length=1)
     context: int | None = None
     recipe: Overrides = {}
+    seeds: int | None = Field(None, ge=1)
+    """How many of the scale's seeds they take; null: all."""
 
     def requests(self) -> tuple[RunRequest, ...]:
         """One request per variant."""
@@ -111,8 +113,10 @@ class ScalePaper(Document):
     data: ScaleData = ScaleData()
     evaluation: ScaleEvaluation = ScaleEvaluation()
     paired: tuple[RunSet, ...] | None = None
-    """Runs that take every seed of the scale, the most important first; all others take its first seed, and rows and
-    claims with one seed get no verdict. null: every run takes every seed."""
+    """Runs that are trained first, the most important first, each with as many seeds as its entry says. null: every run
+    takes every seed of the scale."""
+    others: int = Field(1, ge=1)
+    """Seeds of every run that ``paired`` does not list; rows and claims with one seed get no verdict."""
     first: tuple[str, ...] = ()
     """Tables and figures whose runs are trained before all others', the most important first (after ``paired``)."""
     validation: Validation = Validation()
