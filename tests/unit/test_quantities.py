@@ -12,6 +12,7 @@ from respath.errors import UserError
 from respath.files import read_json
 from respath.papers import needs
 from respath.quantities import metrics
+from respath.quantities.core import SUITES
 from respath.quantities.derived import DERIVED
 from respath.quantities.kinds import KINDS, Names, factor
 from respath.quantities.quantity import Checkpoint, Domain, Quantity, Reading, missing
@@ -28,6 +29,7 @@ EXAMPLES = {
     "train": ("train.loss.final", MIX, 2.951, "nats/token"),
     "loss": ("loss.mean", MIX, 2.951, "nats/token"),
     "lm": ("lm.wikitext.word_perplexity", MIX, ..., ""),
+    "core": ("core.squad.centred", MIX, 0.5, "1"),
     "analysis": ("analysis.pca.components", MIX, None, ""),
     "untrained": ("untrained.importance.uniform_entropy", MIX, ..., ""),
     "checkpoint": ("checkpoint.importance.uniform_entropy", Checkpoint("theirs"), 3.0, ""),
@@ -39,6 +41,21 @@ EXAMPLES = {
     "launch": ("launch.gpus", MIX, 2, ""),
     "sample": ("sample.proportion", Domain("Prose"), 0.7, "1"),
 }
+
+
+def core_record(run, right, guessing, absent=(), suites=("core21",)):
+    """core.json in which every task of each suite has the same answers."""
+    share = right.count("1") / len(right)
+    later = guessing + 0.1
+    done = {"status": "done", "accuracy": share, "right": right, "items": len(right), "of_items": 9}
+    done |= {"guessing": guessing, "guessing_later": later, "centred": (share - guessing) / (1 - guessing)}
+    done |= {"centred_later": (share - later) / (1 - later)}
+    gone = {"status": "not run", "reason": "no file"}
+    found = {
+        suite: {"tasks": {task: gone if task in absent else done for task in SUITES[suite]}}
+        for suite in suites
+    }
+    return {"schema": 1, "kind": "core", "run": run.id, "status": "done", "suites": found}
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +71,7 @@ def made(tmp_path_factory):
         orders = {"bigram": {"mean_loss": 5.5, "domains": {"Prose": {"loss": 5.0}}}}
         ngrams = {"schema": 1, "kind": "ngrams", "run": run.id, "status": "done", "orders": orders}
         write_json(folder / "evals" / run.id / "ngrams.json", ngrams)
+        write_json(folder / "evals" / run.id / "core.json", core_record(run, "11001", guessing=0.2))
     device = {"schema": 1, "kind": "bench", "device": {"name": "a device"}, "phases": {}}
     write_json(folder / "bench/paper/toy/S/mix.json", device)
     module = {"scalars": {"uniform_entropy": 3.0}, "series": {}}
@@ -263,3 +281,68 @@ def test_what_a_device_did_is_read_at_this_scale_and_enters_no_verdict(tmp_path)
     assert read("decode.ratio").reason == "out of memory"
     assert read("step.peak_bytes").reason == "step has no peak_bytes on this device"
     assert "did you mean 'prefill'" in metrics.unknown("bench.prefil.ratio", Names())
+
+
+# --- CORE ----------------------------------------------------------------------------------------------------------
+
+
+def core_results(folder, left, right):
+    """The toy with one core.json per variant."""
+    project, results = toy(folder, "paper")
+    for variant, record in (("mix", left), ("base", right)):
+        for run in project.runs("toy", RunRequest(size="S", variant=variant)):
+            write_json(folder / "evals" / run.id / "core.json", record(run))
+    return results
+
+
+def test_core_is_the_mean_of_centred_accuracies_and_of_a_whole_suite_alone(tmp_path):
+    whole, part = (
+        lambda run, absent=absent: core_record(run, "11001", 0.2, absent, SUITES)
+        for absent in ((), ("coqa", "squad"))
+    )
+    results = core_results(tmp_path, whole, part)
+    values = {
+        "core21": (0.6 - 0.2) / 0.8,
+        "core22": (0.6 - 0.2) / 0.8,
+        "core21.later": (0.6 - 0.3) / 0.7,
+        "core22.copa.accuracy": 0.6,
+        "hellaswag_zeroshot.accuracy": 0.6,
+    }
+    for name, value in values.items():
+        reading = results.sample("toy", Quantity(f"core.{name}", MIX)).by_seed[1]
+        assert reading.value == pytest.approx(value), name
+    sample = results.sample("toy", Quantity("core.core22", BASE))
+    assert sample.state == "not run"
+    assert sample.reason == "not CORE, 2 of 22 tasks not run (squad, coqa: no file)"
+    assert results.sample("toy", Quantity("core.copa.accuracy", BASE)).value == 0.6
+
+
+def test_a_difference_in_core_is_paired_over_items(tmp_path):
+    """Both sides right on the same items but one: the error is that of the one, not of two independent samples."""
+    results = core_results(
+        tmp_path,
+        lambda run: core_record(run, "1100100000", 0.2),
+        lambda run: core_record(run, "1000100000", 0.2),
+    )
+    sample = results.sample("toy", Quantity("core.core21", MIX, BASE))
+    assert sample.value == pytest.approx(0.1 / 0.8)
+    items = sample.sides[0].by_seed[1].items
+    assert set(items) == set(SUITES["core21"]) and items["copa"]["0"] == (1.0, 1)
+    # Each of 21 tasks: ten differences of which one is 1 / 0.8; its mean has this error, and their mean a root of 21 less.
+    one = np.std([1.25, *[0.0] * 9], ddof=1) / math.sqrt(10)
+    # A bootstrap's own error is 2 %; two samples taken for independent would give more than twice as much.
+    assert sample.text_error.stderr == pytest.approx(one / math.sqrt(21), rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("core21", ""), ("core21.later", ""), ("squad.accuracy", ""), ("core21.squad.centred", ""),
+        ("core22", "evaluates no such suite"), ("hellaswag_zeroshot.accuracy", "did you mean 'hellaswag'"),
+        ("coka.accuracy", "did you mean 'coqa'"), ("squad", "take squad.accuracy"), ("core21.squad", "take core21.squad.accuracy"),
+        ("squad.centered", "did you mean 'centred'"), ("core21.late", "did you mean 'later'"),
+    ],
+)  # fmt: skip
+def test_names_of_core_are_refused_with_the_nearest(name, problem):
+    said = metrics.unknown(f"core.{name}", Names(suites=("core21",)))
+    assert problem in said and bool(said) == bool(problem), said

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
 from respath import jobs, stamps
 from respath.quantities.analyses import CATALOGUE
+from respath.quantities.core import SUITES
 from respath.spec.document import identity
 from respath.accounting.kv import entries_of_paper
 from respath.spec.data import Gpt2Tokenizer, sample_id, tokenizer_id, tokens_id
@@ -304,6 +305,7 @@ def downloads():
                 for paper in PAPERS
                 if PROJECT.paper(paper).evaluation.tasks
             ),
+            *(["results/core_bundle/bundle.json"] if PROJECT.settings.core_bundle else []),
         ]
     )
 

@@ -107,3 +107,54 @@ rule evaluate_lm:
         "python -m respath.measure.lm --train {input.train:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --tokenizer {resources.tokenizer:q}"
         " --items {resources.questions:q} --limit {params.sample} {resources.accept_code} --out {output:q} > {log:q} 2>&1"
+
+
+rule core_bundle:
+    "The task files of CORE, from a folder or the published archive, each with its hash; without either all are absent."
+    output:
+        "results/core_bundle/bundle.json",
+    log:
+        "logs/core_bundle.log",
+    retries: 1
+    conda:
+        "../../envs/evaluate.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=60,
+    params:
+        source=PROJECT.settings.core_bundle or "none",
+    shell:
+        "python -m respath.measure.core_bundle --source={params.source:q} --out {output:q} > {log:q} 2>&1"
+
+
+rule evaluate_core:
+    "CORE of one run, few-shot. The bundle is an input at any time: files that are named later are evaluated then."
+    input:
+        lambda w: until_made([f"results/evals/{w.run}/core.json"], [tokenizer_of(w.run)], w.run),
+        bundle="results/core_bundle/bundle.json",
+        train="results/runs/{run}/train.json",
+    output:
+        "results/evals/{run}/core.json",
+    log:
+        "logs/evaluate_core/{run}.log",
+    benchmark:
+        "benchmarks/evaluate_core/{run}.jsonl"
+    priority: len(RUNS) + 1
+    conda:
+        "../../envs/evaluate.yaml"
+    threads: THREADS
+    resources:
+        mem_mb=16000,
+        runtime=480,
+        tokenizer=lambda w: tokenizer_of(w.run),
+        checkpoints=CHECKPOINTS,
+        accept_code=ACCEPT_CODE,
+    params:
+        bundle=subpath(input.bundle, parent=True),
+        suites=lambda w: list(PROJECT.paper(RUNS[w.run].paper).evaluation.core) or list(SUITES),
+        sample=lambda w: PROJECT.paper(RUNS[w.run].paper).evaluation.limit or "none",
+    shell:
+        "python -m respath.measure.core --train {input.train:q}"
+        " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --tokenizer {resources.tokenizer:q}"
+        " --bundle {params.bundle:q} --suites {params.suites} --limit {params.sample} {resources.accept_code}"
+        " --out {output:q} > {log:q} 2>&1"

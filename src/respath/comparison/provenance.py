@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from respath.comparison.code import code_warnings
@@ -57,17 +57,15 @@ def run_commit(record: dict[str, Any]) -> str | None:
 def provenance_of_artifact(project: Resolver, results: Results, artifact: Artifact) -> Provenance:
     """Provenance of a table or figure from its runs (all seeds, finished or not)."""
     runs = list(needs.of_artifact(project, artifact).trained.values())
-    return provenance_of(
-        project, results, artifact.paper, runs, accuracies="lm" in needs.of_artifact(project, artifact).kinds
-    )
+    return provenance_of(project, results, artifact.paper, runs, needs.of_artifact(project, artifact).kinds)
 
 
 def provenance_of(
-    project: Resolver, results: Results, paper: str, runs: Iterable[Run], accuracies: bool = False
+    project: Resolver, results: Results, paper: str, runs: Iterable[Run], kinds: Collection[str] = ()
 ) -> Provenance:
-    """Provenance of runs; ``accuracies``: with the items that their tasks were evaluated on."""
+    """Provenance of runs; ``kinds``: what an artifact reads of them, to name the items that their tasks were evaluated on."""
     runs = list(runs)
-    items = items_of(results, runs) if accuracies else {}
+    items = items_of(results, runs, kinds)
     records = {run.id: record for run in runs if (record := results.train(run.id)) is not None}
     manifest = results.of_paper("sample", paper)
     return Provenance(
@@ -97,16 +95,25 @@ def provenance_of(
     )
 
 
-def items_of(results: Results, runs: Iterable[Run]) -> dict[str, tuple[str, ...]]:
+def items_of(results: Results, runs: Iterable[Run], kinds: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Per evaluated task the numbers of items that there are among the runs: one, unless a limit was changed between them."""
     found: dict[str, dict[str, None]] = {}
     for run in runs:
-        for task, entry in ((results.of_run("lm", run.id) or {}).get("tasks") or {}).items():
+        for task, entry in _tasks_of(results, run, kinds):
             if entry["status"] == "done":
                 # Older results took the first items of the file and did not record how many there are.
                 whole = f" of {entry['of_items']:,}" if "of_items" in entry else " (the first ones)"
                 found.setdefault(task, {})[f"{entry['items']:,}{whole}"] = None
     return {task: tuple(counts) for task, counts in found.items()}
+
+
+def _tasks_of(results: Results, run: Run, kinds: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Evaluated tasks of a run, of the kinds of result that an artifact reads."""
+    if "lm" in kinds:
+        yield from ((results.of_run("lm", run.id) or {}).get("tasks") or {}).items()
+    if "core" in kinds:
+        for suite in ((results.of_run("core", run.id) or {}).get("suites") or {}).values():
+            yield from suite["tasks"].items()
 
 
 def _warnings(results: Results, runs: list[Run], records: dict[str, dict[str, Any]]) -> list[str]:

@@ -1,7 +1,9 @@
 """CORE: the few-shot tasks of DCLM on a trained run, from the files of the published evaluation bundle.
 
 ``python -m respath.measure.core --train results/runs/RUN/train.json --checkpoints checkpoints/RUN --tokenizer tokenizer.json
---bundle FOLDER --suite core21 --out results/evals/RUN/core.json``
+--bundle FOLDER --suites core21 core22 --out results/evals/RUN/core.json``
+
+``FOLDER`` is one that ``respath.measure.core_bundle`` collected, or the published bundle's ``eval_data``.
 
 A task is one of three kinds (DCLM, arXiv 2406.11794; nanochat's evaluation gives the details):
 
@@ -32,10 +34,13 @@ from pydantic import Field
 
 from respath.documents import check, load_yaml
 from respath.errors import UserError, did_you_mean, guard
-from respath.files import sha256_file, write_json
-from respath.measure.lm import read_train, text_codec
-from respath.measure.weights import NotFinite, chosen_device, load_trained
+from respath.files import read_json, sha256_file, write_json
+from respath.fingerprint import measured_by
+from respath.measure.lm import at_most, text_codec
+from respath.measure.weights import NotFinite, add_accept_code, chosen_device, load_trained, read_train
+from respath.quantities.core import SUITES
 from respath.spec.document import Document
+from respath.spec.model import ModelSpec
 from respath.startup import slow_imports
 
 if TYPE_CHECKING:
@@ -44,6 +49,10 @@ if TYPE_CHECKING:
 SCHEMA = 1
 SUITES_FILE = Path(__file__).with_name("core.yaml")
 SHUFFLE_SEED, SHOTS_SEED = 1337, 1234
+#: Items whose prompts are held at once: ten thousand of ten examples each, with eleven choices, would be gigabytes.
+ITEMS_AT_ONCE = 512
+#: What ``respath.measure.core_bundle`` writes beside the task files.
+BUNDLE_FILE = "bundle.json"
 
 Item = dict[str, Any]
 
@@ -80,18 +89,29 @@ def catalogue() -> Suites:
     return check(Suites, load_yaml(SUITES_FILE), SUITES_FILE)
 
 
-def select(suite: str, names: Sequence[str] = ()) -> tuple[Suite, dict[str, Task]]:
-    """A suite and its tasks, all or those named. UserError with did-you-mean for an unknown one."""
+def select(suites: Sequence[str], names: Sequence[str] = ()) -> dict[str, dict[str, Task]]:
+    """Suites with their tasks, all or those named. UserError with did-you-mean for everything unknown."""
     known = catalogue()
-    if suite not in known.suites:
-        raise UserError(f"--suite {suite!r} is not known{did_you_mean(suite, known.suites)}")
-    chosen = known.suites[suite]
-    unknown = [name for name in names if name not in chosen.shots]
-    if unknown:
-        raise UserError(
-            [f"--tasks: {name!r} is no task of {suite}{did_you_mean(name, chosen.shots)}" for name in unknown]
-        )
-    return chosen, {name: known.tasks[name] for name in chosen.shots if not names or name in names}
+    problems = [
+        f"--suites: {suite!r} is not known{did_you_mean(suite, known.suites)}"
+        for suite in suites
+        if suite not in known.suites
+    ]
+    tasks = dict.fromkeys(
+        task for suite in suites if suite in known.suites for task in known.suites[suite].shots
+    )
+    if not problems:
+        problems = [
+            f"--tasks: {name!r} is no task of {' or '.join(suites)}{did_you_mean(name, tasks)}"
+            for name in names
+            if name not in tasks
+        ]
+    if problems:
+        raise UserError(problems)
+    return {
+        suite: {name: known.tasks[name] for name in known.suites[suite].shots if not names or name in names}
+        for suite in suites
+    }
 
 
 # --- items ---------------------------------------------------------------------------------------------------------
@@ -118,14 +138,21 @@ def _problem(kind: str, row: Any) -> str:
     return "" if 0 <= row["gold"] < len(options) else f"gold: {row['gold']} is no choice"
 
 
+def _no_text(row: Item) -> str:
+    """Why a row cannot be encoded: bytes that are not UTF-8, or half of a surrogate pair."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "holds bytes that are no text"
+    return ""
+
+
 def read_task(bundle: Path, name: str, task: Task) -> tuple[list[Item], str]:
     """The items of a task, in the order of the file, and the file's SHA-256.
 
-    UserError, all problems at once: no such file, another hash or number of items than the bundle's, a row of another schema.
+    UserError, all problems at once: another hash or number of items than the bundle's, a row of another schema.
     """
     path = bundle / task.file
-    if not path.is_file():
-        raise UserError(f"{path}: is not there; --bundle is the folder of the published evaluation bundle")
     digest = sha256_file(path)
     if task.sha256 is not None and digest != task.sha256:
         raise UserError(
@@ -141,15 +168,15 @@ def read_task(bundle: Path, name: str, task: Task) -> tuple[list[Item], str]:
             except (ValueError, RecursionError):
                 problems.append(f"{path}:{number}: not valid JSON; copy the file again")
                 continue
-            if problem := _problem(task.kind, row):
+            if problem := _problem(task.kind, row) or _no_text(row):
                 problems.append(f"{path}:{number}: {problem}")
             items.append(row)
     if not problems and len(items) != task.items:
         problems.append(
-            f"{path}: {len(items)} items, not {task.items}; the file of {name} was cut or is another"
+            f"{path}: {len(items)} items, not the {task.items} of {name}; the file was cut or is another, copy it again"
         )
     if problems:
-        more = [f"... and {len(problems) - 5} more rows"] if len(problems) > 5 else []
+        more = [f"{path}: and {len(problems) - 5} more rows"] if len(problems) > 5 else []
         raise UserError([*problems[:5], *more])
     return items, digest
 
@@ -241,27 +268,44 @@ def question(
 # --- scores --------------------------------------------------------------------------------------------------------
 
 
-def answers(
-    questions: Sequence[Question], lm: RespathLM, decode: Callable[[list[int]], str], score: str
-) -> list[bool]:
-    """Whether each question is answered right; all pieces of all questions are batched together.
+@dataclass(frozen=True)
+class Scored:
+    """A question's choices: summed losses (nats), tokens and UTF-8 bytes of the spans, and whether the span is the likeliest.
 
-    A span without tokens (a choice that begins another) has loss 0, and by bytes at least one byte, as in the source.
+    A span without tokens (a choice that begins another) has loss 0, and at least one byte, as in the source.
     """
-    pieces = [piece for one in questions for piece in one.pieces if piece.targets]
-    scores = iter(lm.score(pieces))
-    right = []
+
+    losses: tuple[float, ...]
+    tokens: tuple[int, ...]
+    bytes: tuple[int, ...]
+    likeliest: bool
+    gold: int
+
+    def right(self, score: str) -> bool:
+        """Whether the right choice has the lowest loss per token or per byte; without choices, whether its tokens are the likeliest."""
+        if self.gold < 0:
+            return self.likeliest
+        sizes = self.bytes if score == "byte" else self.tokens
+        means = [loss / max(1, size) for loss, size in zip(self.losses, sizes, strict=True)]
+        return means.index(min(means)) == self.gold
+
+
+def scored(questions: Sequence[Question], lm: RespathLM, decode: Callable[[list[int]], str]) -> list[Scored]:
+    """The choices of each question; all pieces of all questions are batched together."""
+    found = iter(lm.score([piece for one in questions for piece in one.pieces if piece.targets]))
+    results = []
     for one in questions:
-        found = [next(scores) if piece.targets else (0.0, True) for piece in one.pieces]
-        if one.gold < 0:
-            right.append(found[0][1])
-            continue
-        sizes = [
-            max(1, len(decode(list(span)).encode()) if score == "byte" else len(span)) for span in one.spans
-        ]
-        losses = [-value / size for (value, _), size in zip(found, sizes, strict=True)]
-        right.append(losses.index(min(losses)) == one.gold)
-    return right
+        pieces = [next(found) if piece.targets else (0.0, True) for piece in one.pieces]
+        results.append(
+            Scored(
+                tuple(-value for value, _ in pieces),
+                tuple(map(len, one.spans)),
+                tuple(len(decode(list(span)).encode()) for span in one.spans),
+                pieces[0][1],
+                one.gold,
+            )
+        )
+    return results
 
 
 def centred(accuracy: float, guessing: float) -> float:
@@ -269,55 +313,65 @@ def centred(accuracy: float, guessing: float) -> float:
     return (accuracy - guessing) / (1 - guessing)
 
 
-def evaluate_task(
+def score_task(
     bundle: Path,
     name: str,
     task: Task,
     shots: int,
-    score: str,
     lm: RespathLM,
     decode: Callable[[list[int]], str],
     limit: int | None = None,
-) -> dict[str, Any]:
-    """Entry of one task: raw and centred accuracy and, in the order of the places, which items were right.
+) -> dict[str, Any] | tuple[list[Scored], dict[str, Any]]:
+    """The items of a task as they were scored, in the order of their places, with what an entry says of them.
 
     ``limit``: the first places after the shuffle, a fixed sample; examples still come from the whole file. A task that
-    cannot be scored is "not run", with the reason.
+    cannot be scored is an entry "not run", with the reason.
     """
     items, digest = read_task(bundle, name, task)
     items = shuffled(items)
     count = min(limit or len(items), len(items))
     if len(items) <= shots:
         return _not_run(f"{len(items)} items are too few for {shots} examples beside the item itself")
-    questions = []
-    for place in range(count):
-        try:
-            shown = examples_of(items, place, shots)
-            questions.append(question(task, items[place], shown, lm.tok_encode, lm.eos_id))
-        except ValueError as error:
-            return _not_run(f"{bundle / task.file}: item at place {place}: {error}")
     limits = getattr(lm.model.spec, "max_positions", None)
-    longest = max(len(piece.inputs) for one in questions for piece in one.pieces)
-    if limits is not None and longest > limits:
-        return _not_run(f"a prompt has {longest} tokens, the model has {limits} positions")
-    right = answers(questions, lm, decode, score)
-    accuracy = sum(right) / count
-    entry = {
+    found: list[Scored] = []
+    empty = 0
+    for start in range(0, count, ITEMS_AT_ONCE):
+        questions = []
+        for place in range(start, min(start + ITEMS_AT_ONCE, count)):
+            try:
+                shown = examples_of(items, place, shots)
+                questions.append(question(task, items[place], shown, lm.tok_encode, lm.eos_id))
+            except ValueError as error:
+                return _not_run(f"{task.file}: item at place {place}: {error}")
+        longest = max(len(piece.inputs) for one in questions for piece in one.pieces)
+        if limits is not None and longest > limits:
+            return _not_run(f"a prompt has {longest} tokens, the model has {limits} positions")
+        empty += sum(not span for one in questions for span in one.spans)
+        found += scored(questions, lm, decode)
+    facts = {"items": count, "of_items": len(items), "file_sha256": digest, "empty_spans": empty}
+    return found, facts
+
+
+def entry_of(
+    task: Task, shots: int, score: str, found: Sequence[Scored], facts: dict[str, Any]
+) -> dict[str, Any]:
+    """Entry of one task: raw and centred accuracy and, in the order of the places, which items were right."""
+    right = [one.right(score) for one in found]
+    accuracy = sum(right) / len(right)
+    return {
         "status": "done",
         "kind": task.kind,
         "shots": shots,
         "accuracy": accuracy,
         "centred": centred(accuracy, task.guessing),
+        "centred_later": centred(
+            accuracy, task.guessing if task.guessing_later is None else task.guessing_later
+        ),
         "guessing": task.guessing,
-        "items": count,
-        "of_items": len(items),
+        "guessing_later": task.guessing if task.guessing_later is None else task.guessing_later,
         "right": "".join("01"[answer] for answer in right),
-        "file_sha256": digest,
-        "empty_spans": sum(not span for one in questions for span in one.spans),
+        **facts,
     }
-    if task.guessing_later is not None:
-        entry["centred_later"] = centred(accuracy, task.guessing_later)
-    return entry
 
 
 def _not_run(reason: str) -> dict[str, Any]:
@@ -328,55 +382,104 @@ def aggregate(tasks: dict[str, dict[str, Any]], suite: Suite) -> dict[str, Any]:
     """CORE where every task of the suite was run, else null with the absent tasks; the mean over those run has its own name."""
     done = {name: entry for name, entry in tasks.items() if entry["status"] == "done"}
     absent = [name for name in suite.shots if name not in done]
-    mean = sum(entry["centred"] for entry in done.values()) / len(done) if done else None
-    later = [entry.get("centred_later", entry["centred"]) for entry in done.values()]
+    means = {
+        key: sum(entry[key] for entry in done.values()) / len(done) if done else None
+        for key in ("centred", "centred_later")
+    }
     return {
-        "core": None if absent else mean,
-        "core_later_guessing": None if absent else sum(later) / len(later),
-        "mean_of_run_tasks": mean,
+        "core": None if absent else means["centred"],
+        "core_later": None if absent else means["centred_later"],
+        "mean_of_run_tasks": means["centred"],
         "absent": absent,
     }
 
 
+# --- a run ---------------------------------------------------------------------------------------------------------
+
+
+def reasons_of(bundle: Path, chosen: dict[str, Task]) -> dict[str, str]:
+    """Why tasks have no file here, by name; nothing for those that have one. UserError for files that are not what they should be.
+
+    A folder that was collected says why a file is absent, and is held to the hashes that it recorded.
+    """
+    path = bundle / BUNDLE_FILE
+    known = read_json(path) if path.is_file() else None
+    if known is not None and (not isinstance(known, dict) or known.get("kind") != "core_bundle"):
+        raise UserError(
+            f"{path}: is not the result of respath.measure.core_bundle; delete it and collect the files again"
+        )
+    reasons, problems = {}, []
+    for name, task in chosen.items():
+        recorded = None if known is None else known["files"].get(task.file)
+        if recorded is not None and recorded["status"] != "done":
+            reasons[name] = recorded["reason"]
+            continue
+        try:
+            if not (bundle / task.file).is_file():
+                if recorded is not None:
+                    raise UserError(
+                        f"{bundle / task.file}: is missing; delete {path} and collect the files again"
+                    )
+                reasons[name] = f"no {task.file} in the bundle"
+                continue
+            _, digest = read_task(bundle, name, task)
+            if recorded is not None and digest != recorded["sha256"]:
+                raise UserError(
+                    f"{bundle / task.file}: differs from the hash in {path}; delete both and collect the files again"
+                )
+        except UserError as error:
+            problems += error.lines
+    if not problems and known is None and len(reasons) == len(chosen):
+        problems.append(
+            f"--bundle {bundle}: holds none of {', '.join(task.file for task in list(chosen.values())[:3])}, ...; "
+            "give the folder of the published bundle that holds them (eval_data)"
+        )
+    if problems:
+        raise UserError(list(dict.fromkeys(problems)))
+    return reasons
+
+
 def evaluate(
-    lm: RespathLM,
-    decode: Callable[[list[int]], str],
+    make_lm: Callable[[], tuple[RespathLM, Callable[[list[int]], str]]],
     bundle: Path,
-    suite_name: str,
+    suites: Sequence[str],
     names: Sequence[str] = (),
     limit: int | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """All tasks of a suite (or those named) on one model. Files are checked before anything is scored."""
-    suite, chosen = select(suite_name, names)
-    there = {name: task for name, task in chosen.items() if (bundle / task.file).is_file()}
-    problems = []
-    for name, task in there.items():
-        try:
-            read_task(bundle, name, task)
-        except UserError as error:
-            problems += error.lines
-    if not there:
-        problems.append(
-            f"--bundle {bundle}: holds no file of {suite_name}; give the folder of the published bundle"
-        )
-    if problems:
-        raise UserError(problems)
-    tasks: dict[str, dict[str, Any]] = {}
-    for name, task in chosen.items():
-        if name not in there:
-            tasks[name] = _not_run(f"{task.file} is not in the bundle")
-            continue
-        tasks[name] = evaluate_task(bundle, name, task, suite.shots[name], suite.score, lm, decode, limit)
-        entry = tasks[name]
-        say(f"{name}: {entry['accuracy']:.4f}" if "accuracy" in entry else f"{name}: {entry['reason']}")
-    return {
-        "suite": suite_name,
-        "score": suite.score,
-        "limit": limit,
-        "tasks": tasks,
-        **aggregate(tasks, suite),
-    }
+    """Suites (all tasks, or those named) on one model: by suite its tasks and their mean.
+
+    Files are checked before anything is scored. A task that two suites put with equally many examples is scored once. ``make_lm``
+    gives the model and its decoder; it is called where there is something to score.
+    """
+    selected = select(suites, names)
+    merged = {name: task for tasks in selected.values() for name, task in tasks.items()}
+    reasons = reasons_of(bundle, merged)
+    outcomes: dict[tuple[str, int], Any] = {}
+    made = make_lm() if len(reasons) < len(merged) else None
+    found: dict[str, Any] = {}
+    for suite, tasks in selected.items():
+        rules = catalogue().suites[suite]
+        entries: dict[str, dict[str, Any]] = {}
+        for name, task in tasks.items():
+            shots = rules.shots[name]
+            if name in reasons:
+                entries[name] = _not_run(reasons[name])
+                continue
+            if (name, shots) not in outcomes:
+                outcomes[name, shots] = score_task(bundle, name, task, shots, *made, limit)
+            outcome = outcomes[name, shots]
+            entries[name] = (
+                outcome if isinstance(outcome, dict) else entry_of(task, shots, rules.score, *outcome)
+            )
+            entry = entries[name]
+            say(
+                f"{suite} {name}: {entry['accuracy']:.4f}"
+                if "accuracy" in entry
+                else f"{suite} {name}: {entry['reason']}"
+            )
+        found[suite] = {"score": rules.score, "tasks": entries, **aggregate(entries, rules)}
+    return found
 
 
 def evaluate_run(
@@ -384,31 +487,37 @@ def evaluate_run(
     checkpoints: Path,
     tokenizer: Path,
     bundle: Path,
-    suite: str,
+    suites: Sequence[str],
     names: Sequence[str] = (),
     limit: int | None = None,
     device: str = "cpu",
+    accept_code: bool = False,
 ) -> dict[str, Any]:
     """Content of core.json for one run."""
     record = read_train(train_json)
-    content = {"schema": SCHEMA, "kind": "core", "run": record["run"]}
+    content = {"schema": SCHEMA, "kind": "core", "run": record["run"], "limit": limit}
     if record["status"] == "diverged":
-        return {**content, **_diverged(suite, record.get("reason"))}
-    from respath.measure.harness import RespathLM
-
-    model, spec = load_trained(train_json, checkpoints, device)
-    encode, decode, separator = text_codec(tokenizer)
-    lm = RespathLM(model, encode, decode, separator, spec.recipe.context, device)
+        return {**content, **_diverged(record.get("reason"))}
+    model_spec = ModelSpec.model_validate_json(json.dumps(record["spec"]["model"]))
+    content["code"] = measured_by(record, model_spec, "respath.measure.core")
     content["weights_sha256"] = record["weights"]["sha256"]
+
+    def make_lm() -> tuple[RespathLM, Callable[[list[int]], str]]:
+        from respath.measure.harness import RespathLM
+
+        model, spec = load_trained(train_json, checkpoints, device, accept_code=accept_code)
+        encode, decode, separator = text_codec(tokenizer)
+        return RespathLM(model, encode, decode, separator, spec.recipe.context, device), decode
+
     try:
-        found = evaluate(lm, decode, bundle, suite, names, limit, say=lambda line: print(line, flush=True))
+        found = evaluate(make_lm, bundle, suites, names, limit, say=lambda line: print(line, flush=True))
     except NotFinite as error:
-        return {**content, **_diverged(suite, str(error))}
-    return {**content, "status": "done", **found}
+        return {**content, **_diverged(str(error))}
+    return {**content, "status": "done", "suites": found}
 
 
-def _diverged(suite: str, reason: str | None) -> dict[str, Any]:
-    return {"status": "diverged", "reason": reason or "training diverged", "suite": suite, "tasks": {}}
+def _diverged(reason: str | None) -> dict[str, Any]:
+    return {"status": "diverged", "reason": reason or "training diverged", "suites": {}}
 
 
 @guard
@@ -419,18 +528,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--checkpoints", type=Path, required=True, help="checkpoint folder of this run")
     parser.add_argument("--tokenizer", type=Path, required=True, help="tokenizer.json")
     parser.add_argument(
-        "--bundle", type=Path, required=True, help="folder of the published evaluation bundle"
+        "--bundle",
+        type=Path,
+        required=True,
+        help="folder of task files in the layout of the published bundle",
     )
-    parser.add_argument("--suite", required=True, help="core22 or core21")
+    parser.add_argument(
+        "--suites", nargs="+", default=list(SUITES), help=f"some of {', '.join(SUITES)}; all without it"
+    )
     parser.add_argument(
         "--tasks", nargs="*", default=(), help="only these tasks; the mean is then not called CORE"
     )
-    parser.add_argument("--limit", type=int, help="items per task, a fixed sample; all without it")
+    parser.add_argument(
+        "--limit", type=at_most, help="items per task, a fixed sample; none or without it: all"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     parser.add_argument("--out", type=Path, required=True)
+    add_accept_code(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     given = parser.parse_args(arguments)
-    select(given.suite, given.tasks)
+    select(given.suites, given.tasks)
     with slow_imports():
         import respath.model  # noqa: F401 (and torch with it)
     content = evaluate_run(
@@ -438,20 +555,22 @@ def main(arguments: list[str] | None = None) -> int:
         given.checkpoints,
         given.tokenizer,
         given.bundle,
-        given.suite,
+        given.suites,
         given.tasks,
         given.limit,
         chosen_device(given.device),
+        given.accept_code,
     )
     write_json(given.out, content)
-    absent = content.get("absent")
-    print(
-        "diverged"
-        if absent is None
-        else f"not CORE: {len(absent)} tasks absent"
-        if absent
-        else f"CORE {content['core']:.4f}"
-    )
+    for suite, found in content["suites"].items():
+        absent = found["absent"]
+        print(
+            f"{suite}: not CORE, {len(absent)} tasks absent"
+            if absent
+            else f"{suite}: CORE {found['core']:.4f}"
+        )
+    if content["status"] == "diverged":
+        print(f"diverged: {content['reason']}")
     return 0
 
 

@@ -244,7 +244,8 @@ def text_codec(tokenizer: Path) -> tuple[Callable[[str], list[int]], Callable[[l
     )
 
 
-def _limit(text: str) -> int | None:
+def at_most(text: str) -> int | None:
+    """A number of items from the command line; None for ``none``."""
     if text == "none":
         return None
     try:
@@ -265,7 +266,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tokenizer", type=Path, required=True, help="tokenizer.json")
     parser.add_argument("--items", type=Path, required=True, help="items.json of respath.measure.items")
     parser.add_argument(
-        "--limit", type=_limit, required=True, help="items per task, a fixed sample, or none for all"
+        "--limit", type=at_most, required=True, help="items per task, a fixed sample, or none for all"
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     parser.add_argument("--out", type=Path, required=True)

@@ -149,7 +149,8 @@ def _no_quantity(resolver: Resolver, folder: PaperFolder, quantity: Quantity, **
     """Why a quantity cannot exist; empty when it does, or when its run is refused anyway."""
     mixes = [folder.paper.data.domains, *(changes.data.domains or {} for changes in folder.scales.values())]
     domains = dict.fromkeys(domain for mix in mixes for domain in mix)
-    names = Names(domains, folder.paper.evaluation.tasks)
+    evaluation = folder.paper.evaluation
+    names = Names(domains, evaluation.tasks, evaluation.core)
     if problem := metrics.unknown(quantity.metric, names, **wanted):
         return problem
     for kind, name, one in needs.reads(resolver, folder.id, [quantity]):

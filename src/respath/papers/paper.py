@@ -8,7 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from respath.config.request import Overrides
+from respath.errors import did_you_mean
 from respath.letters import Text
+from respath.quantities.core import SUITES
 from respath.spec.data import Corpus, Tokenizer
 from respath.spec.document import Document
 from respath.spec.recipe import RecipeTerms
@@ -131,12 +133,22 @@ class Evaluation(Document):
     """Validation sequences per domain, a fixed sample of them, or ``all`` of the split."""
     tasks: tuple[str, ...] = ()
     """lm-eval tasks (zero-shot), in the paper's order."""
+    core: tuple[str, ...] = ()
+    """Suites of CORE (core21, core22); few-shot, from the published bundle's files (``core_bundle`` in config.yaml)."""
     limit: int | None = None
     """Items per task, a fixed sample of them; null takes all."""
     common_context: int | None = None
     """Length at which runs of longer training sequences are scored too (``loss.common``), in the paper's terms."""
     analysis_sequences: int = Field(143, ge=1)
     """Validation sequences per domain that analyses of trained models read."""
+
+    @field_validator("core")
+    @classmethod
+    def _known_suites(cls, core):
+        for suite in core:
+            if suite not in SUITES:
+                raise ValueError(f"{suite!r} is no suite of CORE{did_you_mean(suite, SUITES)}")
+        return core
 
 
 class Paper(Document):

@@ -16,6 +16,7 @@ from respath.errors import UserError, did_you_mean
 from respath.files import dig
 from respath.quantities import keeping
 from respath.quantities.analyses import CATALOGUE, unknown_module
+from respath.quantities.core import FIELDS, MEANS, SUITES
 from respath.quantities.quantity import Reading, missing
 
 Document = Mapping[str, Any]
@@ -43,10 +44,11 @@ class Resolved(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Names:
-    """What a paper calls its own, to check metrics against: domains of its text, tasks that it evaluates."""
+    """What a paper calls its own, to check metrics against: domains of its text, tasks and suites of CORE that it evaluates."""
 
     domains: Collection[str] = ()
     tasks: Collection[str] = ()
+    suites: Collection[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,6 +252,79 @@ def _unit_of_lm(name: str) -> str:
     return "%" if metric in _SHARES else "bits/byte" if metric == "bits_per_byte" else ""
 
 
+def _core_parts(name: str) -> tuple[str, str, str]:
+    """Suite (empty: the first that has the task), task (empty: the mean) and field of a name."""
+    suite, _, rest = name.partition(".")
+    if suite not in SUITES:
+        suite, rest = "", name
+    task, _, field = rest.rpartition(".")
+    return suite, task, field
+
+
+def _read_core(document: Document, name: str, subject: Resolved) -> Reading:
+    """``<suite>``, ``<suite>.later``, ``<suite>.<task>.<field>``, or ``<task>.<field>`` of the first suite that has the task.
+
+    The mean over fewer tasks than the suite's is another quantity, and never read.
+    """
+    suite, task, field = _core_parts(name)
+    has = [
+        own
+        for own in SUITES
+        if own in document["suites"] and (own == suite or (not suite and task in SUITES[own]))
+    ]
+    if not has:
+        return missing(f"{suite or task} is not evaluated")
+    suite = has[0]
+    tasks = document["suites"][suite]["tasks"]
+    if task:
+        return _core_task(tasks, task, field)
+    reasons: dict[str, list[str]] = {}
+    for one in SUITES[suite]:
+        entry = tasks.get(one, {"status": "not evaluated"})
+        if entry["status"] != "done":
+            reasons.setdefault(entry.get("reason") or entry["status"], []).append(one)
+    if reasons:
+        absent = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+        return missing(
+            f"not CORE, {sum(map(len, reasons.values()))} of {len(SUITES[suite])} tasks not run ({absent})"
+        )
+    found = [_core_task(tasks, one, "centred_later" if field else "centred") for one in SUITES[suite]]
+    return Reading(
+        math.fsum(one.value for one in found) / len(found),
+        _quadrature([one.stderr for one in found]),
+        items={task: items for one in found for task, items in one.items.items()},
+    )
+
+
+def _core_task(tasks: Document, task: str, field: str) -> Reading:
+    """One task, its standard error over items, and what each item adds: centring is linear, so it is done item by item."""
+    entry = tasks.get(task)
+    if entry is None or entry["status"] != "done":
+        return missing(f"{task}: {(entry or {}).get('reason') or 'not evaluated'}")
+    guess = {"accuracy": 0.0, "centred": entry["guessing"], "centred_later": entry["guessing_later"]}[field]
+    right, wrong = (1 - guess) / (1 - guess), (0 - guess) / (1 - guess)
+    items = {str(place): (right if bit == "1" else wrong, 1) for place, bit in enumerate(entry["right"])}
+    share, count = entry["accuracy"], len(items)
+    error = math.sqrt(share * (1 - share) / (count - 1)) / (1 - guess) if count > 1 else None
+    return Reading(entry[field], error, items={task: items})
+
+
+def _unknown_core(name: str, names: Names) -> str:
+    suite, task, field = _core_parts(name)
+    suites = [suite] if suite else [own for own in SUITES if own in names.suites]
+    if not set(suites) & set(names.suites):
+        known = did_you_mean(suite, names.suites)
+        return f"the paper evaluates no such suite; name it under `evaluation: core` of paper.yaml{known}"
+    tasks = dict.fromkeys(task for own in suites for task in SUITES[own])
+    if field in tasks:
+        return f"is no number; take {', '.join(f'{name}.{one}' for one in FIELDS)}"
+    if suite and not task:
+        return "" if field in ("", *MEANS) else f"{field!r} is no mean of {suite}{did_you_mean(field, MEANS)}"
+    if task not in tasks:
+        return f"{task or name!r} is no task of {' or '.join(suites)}{did_you_mean(task or name, (*SUITES, *tasks))}"
+    return "" if field in FIELDS else f"{field!r} is not measured of a task{did_you_mean(field, FIELDS)}"
+
+
 #: Paths into train.json that may be shown, and their units.
 _TRAIN_FIELDS = {
     "status": "",
@@ -432,6 +507,10 @@ _RECORDS = (
         "lm", "downstream tasks", of="run", path="evals/{run}/lm.json", writes="lm_eval",
         keys=("status", "tasks"), read=_read_lm, unknown=_unknown_lm, unit=_unit_of_lm, worst=_worst_of_lm,
         kept="run", lacks="trained, not evaluated",
+    ),
+    Kind(
+        "core", "few-shot tasks of CORE", of="run", path="evals/{run}/core.json", writes="core", keys=("status", "suites"),
+        read=_read_core, unknown=_unknown_core, unit=lambda name: "1", worst=lambda name: -1, kept="run", lacks="trained, not evaluated",
     ),
     Kind(
         "analysis", "states, attention and gradients of a trained run", of="run", path="analyses/{run}/analysis.json",
