@@ -314,7 +314,7 @@ def account(
         f"[bold]{ref}[/] at scale {scale}: "
         + ", ".join(f"{k} {_text(v)}" for k, v in result["shape"].items())
     )
-    for section in ("parameters", "flops", "kv_cache"):
+    for section in ("parameters", "flops", "kv_cache", "saved"):
         table = _grid(section.replace("_", " "), "value", right=("value",))
         for key, value in flattened(result[section]).items():
             table.add_row(

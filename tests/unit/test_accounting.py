@@ -151,10 +151,15 @@ def test_a_ref_takes_the_papers_conventions():
 
 def test_the_json_has_the_documented_keys():
     result = account(spec_of("learnable"), context=8).to_json()
-    assert set(result) == {"ref", "shape", "parameters", "flops", "kv_cache"}
-    assert set(result["parameters"]) == {"total", "backbone", "embedding", "head", "live", "by_group"}
-    assert set(result["flops"]) == {"forward", "training_per_token", "extra_over_baseline", "by_component"}
+    assert set(result) == {"ref", "shape", "parameters", "flops", "kv_cache", "saved"}
+    assert set(result["parameters"]) == {
+        *("total", "backbone", "embedding", "head", "live", "with_replaced", "by_group"),
+    }
+    assert set(result["flops"]) == {
+        *("forward", "training_per_token", "saved_per_token", "extra_over_baseline", "by_component"),
+    }
     assert set(result["kv_cache"]) == {"elements_per_token", "bytes", "ratio_to_baseline"}
+    assert set(result["saved"]) == {"of_cache", "of_values", "of_cache_windows", "of_values_windows"}
     assert json.loads(json.dumps(result)) == result
 
 

@@ -42,6 +42,14 @@ class Size(Document):
     note: Text | None = None
 
 
+class Scaling(Document):
+    """By which rule the recipe holds for other sizes than the one that it is printed for."""
+
+    rule: Literal["nanochat"]
+    size: str
+    """The size of the recipe; its baseline model is the rule's measure."""
+
+
 class PaperRecipe(RecipeTerms):
     """The paper's training recipe, in the paper's own terms; scales multiply or replace parts of it."""
 
@@ -53,6 +61,8 @@ class PaperRecipe(RecipeTerms):
     target_flops: float | None = None
     """Training FLOPs of every run, in the paper's own count: a variant that costs less per token takes more steps.
     null: all runs take ``steps``, which are the baseline's otherwise."""
+    scaling: Scaling | None = None
+    """null: the recipe is every size's, but for what a size says itself."""
 
     def changed(self, overrides: Overrides) -> dict[str, Any]:
         """Its fields with others in their place; of an optimizer or schedule of the same kind, only the settings that are given."""

@@ -17,10 +17,12 @@ from respath.files import canonical_json
 from respath.papers.library import Artifact, Library, PaperFolder, find_root
 from respath.papers.paper import Evaluation, PaperRecipe, Size
 from respath.papers.scales import MOST_COEFFICIENT_LR, Scale
+from respath.papers.scaling import RULES
 from respath.settings import UserConfig
+from respath.spec.cost import weights_of_matrices
 from respath.spec.data import Data, Sample
 from respath.spec.model import ModelSpec
-from respath.spec.recipe import Recipe, RecipeTerms, summed_learning_rate
+from respath.spec.recipe import CosineSpec, Recipe, RecipeTerms, summed_learning_rate
 from respath.spec.run import RunSpec, run_hash, spec_text
 
 #: Text kept per token of quota: more than any tokenizer here needs, so that the token quota is what stops.
@@ -32,6 +34,19 @@ PRINTED = {
     "gpt2": {"activation": "GELU", "position_embedding": "learned"},
     "nanochat": {"activation": "ReLU squared", "position_embedding": "RoPE"},
 }
+
+OPTIMIZERS = {"adamw": "AdamW", "muon_adamw": "Muon + AdamW"}
+
+
+def _schedule(recipe: Recipe) -> str:
+    """A schedule in a configuration table's words (Bank of Values, Table 8)."""
+    schedule = recipe.schedule
+    if isinstance(schedule, CosineSpec):
+        return "cosine"
+    final = recipe.final_lr / recipe.peak_lr
+    warmdown = f"warmdown from {schedule.warmdown_share:g}"
+    return f"warmup {recipe.warmup_steps} steps; {warmdown}; final frac. {final:.3g}"
+
 
 #: The scale whose models are the papers' own.
 PAPER_SCALE = "paper"
@@ -73,8 +88,12 @@ class Run:
         view = self.spec.model_dump(mode="json")
         view["model"] |= PRINTED[self.spec.model.backbone]
         view["model"] |= {"aspect_ratio": self.spec.model.width / self.spec.model.layers}
+        view["recipe"]["optimizer"]["title"] = OPTIMIZERS[recipe.optimizer.kind]
+        view["recipe"]["schedule"]["title"] = _schedule(recipe)
         view["recipe"] |= {
             "tokens_per_step": recipe.tokens_per_step,
+            "tokens": recipe.tokens,
+            "tokens_per_weight": recipe.tokens / weights_of_matrices(self.spec.model),
             "summed_lr": (summed := summed_learning_rate(recipe)),
             "coefficient_summed_lr": summed * recipe.coefficient_lr_multiplier,
         }
@@ -104,6 +123,7 @@ class PaperAtScale:
         self.full = full or self
         self._library, self._corpus = library, corpus
         self._models: dict[tuple[str, str], ModelSpec] = {}
+        self._terms: dict[str, PaperRecipe] = {}
         self._recipes: dict[tuple, Recipe] = {}
         self._kinds_of: dict[tuple[str, str], list[Any]] = {}
         self._names: dict[tuple, tuple[str, str]] = {}
@@ -247,24 +267,27 @@ class PaperAtScale:
         self, overrides: Overrides, context: int | None, size: str | None, variant: str | None
     ) -> Recipe:
         small = self.changes.recipe
-        terms = _checked(PaperRecipe, self.folder.paper.recipe.changed(overrides))
-        # A request for more or fewer steps than the paper's recipe gets as many times the scale's.
-        usual = self.folder.paper.recipe.steps
-        steps = max(1, round(small.steps * terms.steps / usual)) if small.steps else terms.steps
-        warmup = math.ceil(terms.warmup_steps * (small.steps or usual) / usual)
+        usual = self.terms(size)
+        terms = _checked(PaperRecipe, usual.changed(overrides))
+        # A request for more or fewer steps than the size's own recipe gets as many times the scale's.
+        steps = max(1, round(small.steps * terms.steps / usual.steps)) if small.steps else terms.steps
+        warmup = math.ceil(terms.warmup_steps * (small.steps or usual.steps) / usual.steps)
         length = max(2, (context or terms.context) // small.context_divisor)
         tokens = small.micro_batch_tokens or terms.micro_batch_tokens
         batch_sequences = max(1, tokens // length) * (small.micro_batches or terms.micro_batches)
+        warmed = steps
         if terms.target_flops and size and variant:
             # Equal FLOPs: a small scale's steps are its baseline's. Warm-up stays as long as the baseline's.
-            cost = self._flops_per_token(size, variant, length)
+            cost, longer = self._flops_per_token(size, variant, length), 1.0
             if small.steps:
+                # A longer budget than the size's own is as many times longer here; nothing warms up for longer by it.
+                longer = terms.target_flops / (usual.target_flops or terms.target_flops)
                 target = steps * self._flops_per_token(size, self.folder.paper.accounting.baseline, length)
             else:
                 target = terms.target_flops / (batch_sequences * length)
-            steps = max(1, round(target / cost))
+            warmed, steps = (max(1, round(budget / cost)) for budget in (target, longer * target))
         optimizer = terms.optimizer.scaled(
-            small.lr_factor, steps if small.steps else terms.steps, terms.steps
+            small.lr_factor, warmed if small.steps else terms.steps, terms.steps
         )
         # Products such as 6e-4 * 5 carry rounding dust into ids and tables; twelve digits are what anybody means.
         rates = {
@@ -290,6 +313,23 @@ class PaperAtScale:
             factor = min(ratio, MOST_COEFFICIENT_LR)
             recipe = recipe.model_copy(update={"coefficient_lr_multiplier": float(f"{factor:.6g}")})
         return recipe
+
+    def terms(self, size: str | None) -> PaperRecipe:
+        """The paper's recipe at a size, in its own terms: by its rule, then as the size says itself."""
+        paper = self.folder.paper
+        if size is None:
+            return paper.recipe
+        if size not in self._terms:
+            terms, own = paper.recipe, paper.sizes[size].recipe
+            scaling = terms.scaling
+            if scaling is not None and size != scaling.size:
+                base, model = (
+                    self.full.model(one, paper.accounting.baseline) for one in (scaling.size, size)
+                )
+                per_gpu = own.get("micro_batch_tokens", terms.micro_batch_tokens)
+                terms = _checked(PaperRecipe, terms.changed(RULES[scaling.rule](terms, base, model, per_gpu)))
+            self._terms[size] = _checked(PaperRecipe, terms.changed(own))
+        return self._terms[size]
 
     def _flops_per_token(self, size: str, variant: str, context: int) -> int:
         """Training FLOPs per token as the paper counts them."""
@@ -405,14 +445,16 @@ class PaperAtScale:
         return self._runs[asked]
 
     def launch(self, run: Run) -> dict[str, int]:
-        """How the paper's machine runs a step: GPUs, sequences per GPU, and their quotient."""
-        paper = self.folder.paper
-        tokens = self.changes.recipe.micro_batch_tokens or paper.recipe.micro_batch_tokens
+        """How the paper's machine runs a step: GPUs, sequences per GPU, micro-batches over all GPUs, and those of each."""
+        gpus = self.folder.paper.hardware.gpus
+        tokens = self.changes.recipe.micro_batch_tokens or self.terms(run.size).micro_batch_tokens
         per_gpu = max(1, tokens // run.spec.recipe.context)
+        micro_batches = run.spec.recipe.batch_sequences // per_gpu
         return {
-            "gpus": paper.hardware.gpus,
+            "gpus": gpus,
             "per_gpu_sequences": per_gpu,
-            "micro_batches": run.spec.recipe.batch_sequences // per_gpu,
+            "micro_batches": micro_batches,
+            "accumulation": max(1, micro_batches // gpus),
         }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from respath.config.request import RunRequest
 from respath.papers.resolve import PaperAtScale, Run
 from respath.quantities.quantity import Checkpoint, Domain, Subject
-from respath.spec.cost import account_of
+from respath.spec.cost import account_of, training_flops_per_token
 
 
 class Resolved:
@@ -57,7 +57,10 @@ class Resolved:
 
     def spec(self) -> dict[str, Any]:
         """The run's spec, with what papers print and specs derive."""
-        return self.run().view
+        run, attention = self.run(), self._paper.folder.paper.accounting.attention
+        recipe = run.spec.recipe
+        flops = recipe.tokens * training_flops_per_token(run.spec.model, recipe.context, attention)
+        return run.view | {"recipe": run.view["recipe"] | {"training_flops": flops}}
 
     def launch(self) -> dict[str, Any]:
         """How the paper's machine runs a step."""

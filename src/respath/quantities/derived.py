@@ -118,6 +118,23 @@ def _data_saving(quantity: Quantity, inputs: Sequence[Reading]) -> Reading:
     return missing(curves.NEVER_REACHES) if saved is None else Reading(100 * saved)
 
 
+def _cost_inputs(quantity: Quantity, baseline: str) -> tuple[Quantity, ...]:
+    sides = (quantity.subject, quantity.against)
+    per_side = (_recipe(side, "training_flops", "tokens") for side in sides)
+    return (*_both_curves(quantity, baseline), *(one for costs in per_side for one in costs))
+
+
+def _compute_multiplier(quantity: Quantity, inputs: Sequence[Reading]) -> Reading:
+    """Training FLOPs after which left's validation loss first is right's final one, over right's. Left's rate has not decayed
+    there, so a run of that budget would do better: a bound from above."""
+    left, right, *costs = (reading.value for reading in inputs)
+    saved = curves.tokens_saved(left, right)
+    if saved is None:
+        return missing(curves.NEVER_REACHES)
+    (flops, tokens), (other_flops, other_tokens) = costs[:2], costs[2:]
+    return Reading((1 - saved) * (flops / tokens) / (other_flops / other_tokens))
+
+
 # --- ratios --------------------------------------------------------------------------------------------------------
 
 
@@ -167,6 +184,13 @@ DERIVED: dict[str, Derived] = {
     ),
     "scaling.data_saving": Derived(
         "per cent of training tokens saved at equal loss", _both_curves, _data_saving, "%", compares=True
+    ),
+    "scaling.compute_multiplier": Derived(
+        "training FLOPs to the other's final validation loss, over the other's",
+        _cost_inputs,
+        _compute_multiplier,
+        "1",
+        compares=True,
     ),
     **{
         f"analysis.{module}.{ratio}": _ratio(f"analysis.{module}.{scalar}")

@@ -454,16 +454,23 @@ def _unit_of_cache(name: str) -> str:
     return "bytes" if name.endswith("bytes") else "1" if name == "ratio_to_baseline" else ""
 
 
-_ACCOUNT_UNITS = {"parameters": "parameters", "flops": "FLOP"}
+_ACCOUNT_UNITS = {"parameters": "parameters", "flops": "FLOP", "saved": "1"}
 
 
 def _unit_of_account(name: str) -> str:
     part, _, field = name.partition(".")
+    if name == "flops.saved_per_token":
+        return "1"
     return _ACCOUNT_UNITS.get(part) or {"bytes": "bytes", "ratio_to_baseline": "1"}.get(field, "")
 
 
 def _unit_of_spec(name: str) -> str:
-    return "tokens" if name.rpartition(".")[2] in ("tokens", "tokens_per_step", "context") else ""
+    field = name.rpartition(".")[2]
+    return (
+        "tokens"
+        if field in ("tokens", "tokens_per_step", "context")
+        else {"training_flops": "FLOP"}.get(field, "")
+    )
 
 
 def _read_sample(document: Document, name: str, subject: Resolved) -> Reading:
@@ -581,7 +588,7 @@ SHOWN_IN: dict[str, dict[str, float]] = {
     "1": {"%": 100.0},
     "tokens": {f"{prefix} tokens": factor for prefix, factor in _COUNTS.items()},
     "parameters": _COUNTS,
-    "FLOP": {"MFLOP": 1e-6, "GFLOP": 1e-9, "TFLOP": 1e-12, "PFLOP": 1e-15},
+    "FLOP": {"MFLOP": 1e-6, "GFLOP": 1e-9, "TFLOP": 1e-12, "PFLOP": 1e-15, "EFLOP": 1e-18},
     "bytes": {"KB": 1e-3, "MB": 1e-6, "GB": 1e-9, "KiB": 2.0**-10, "MiB": 2.0**-20, "GiB": 2.0**-30},
     "s": {"ms": 1e3, "min": 1 / 60, "h": 1 / 3600},
 }

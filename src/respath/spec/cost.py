@@ -25,6 +25,7 @@ Keeps = Literal["full", "window"]
 @dataclasses.dataclass(frozen=True)
 class Parameters:
     """Counts. ``backbone`` leaves out embedding, head and final norm; ``live`` takes part in the forward pass.
+    ``with_replaced`` has the value projections too that a variant does without, as published checkpoints keep them.
 
     ``embedding`` includes learned positions. ``by_group`` sums to ``total``.
     """
@@ -34,18 +35,21 @@ class Parameters:
     embedding: int
     head: int
     live: int
+    with_replaced: int
     by_group: dict[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
 class Flops:
-    """``forward`` is per sequence, ``training_per_token`` three times the forward per token with all logits.
+    """``forward`` is per sequence, ``training_per_token`` three times the forward per token with all logits, ``saved_per_token`` what
+    of the baseline's is saved.
 
     The components sum to ``forward``, but for a name that says it is the paper's count.
     """
 
     forward: int
     training_per_token: int
+    saved_per_token: float
     extra_over_baseline: int
     by_component: dict[str, int]
 
@@ -63,6 +67,21 @@ class KvCache:
 
 
 @dataclasses.dataclass(frozen=True)
+class Saved:
+    """Share of the baseline's cache that a model saves in numbers kept, net of its token tables; below 0 where these weigh more.
+
+    Of keys and values together (``of_cache``), or of the values alone; where every layer keeps every token, and
+    (``..._windows``) where a layer keeps no more than its window. Token ids are left out, as Bank of Values, eq. (6), does;
+    sequences at a time share the tables.
+    """
+
+    of_cache: float
+    of_values: float
+    of_cache_windows: float
+    of_values_windows: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Account:
     """What a model costs. ``ref`` is None for a bare spec."""
 
@@ -71,6 +90,7 @@ class Account:
     parameters: Parameters
     flops: Flops
     kv_cache: KvCache
+    saved: Saved
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and numbers, as ``respath account --json`` prints them."""
@@ -99,7 +119,8 @@ def _outside_parts(spec: ModelSpec, home: Layout) -> dict[str, int]:
 
 def count_parameters(spec: ModelSpec) -> Parameters:
     """Parameters of a spec, as the module stores them: a projection that a variant replaces does not exist."""
-    groups = _outside_parts(spec, layout(spec))
+    home = layout(spec)
+    groups = _outside_parts(spec, home)
     for part in (spec.backbone_spec, spec.values, spec.stream):
         for group, count in part.parameters(spec).items():
             groups[group] = groups.get(group, 0) + count
@@ -115,8 +136,16 @@ def count_parameters(spec: ModelSpec) -> Parameters:
         embedding=embedding,
         head=head,
         live=total - unused,
+        with_replaced=total
+        + (spec.layers - len(home.value_projections)) * spec.projection_size(spec.kv_width),
         by_group=groups,
     )
+
+
+def weights_of_matrices(spec: ModelSpec) -> int:
+    """Weights of the layers' matrices and of the head: the N of nanochat's rules and of its tokens per parameter."""
+    groups = _outside_parts(spec, layout(spec))
+    return sum(groups[name] for name in ("query", "key", "value", "output", "mlp", "head"))
 
 
 # --- FLOPs ---------------------------------------------------------------------------------------------------------
@@ -163,8 +192,8 @@ def training_flops_per_token(spec: ModelSpec, context: int, attention: str) -> i
 # --- key-value cache -----------------------------------------------------------------------------------------------
 
 
-def _rows(spec: ModelSpec, context: int, cache: Keeps) -> tuple[int, int]:
-    """Rows of keys and values over all layers, and ids, that a sequence of ``context`` tokens needs.
+def _rows(spec: ModelSpec, context: int, cache: Keeps) -> tuple[int, int, int]:
+    """Rows of keys and of values over all layers, and ids, that a sequence of ``context`` tokens needs.
 
     ``full`` keeps every token in every layer, as nanochat's cache does. ``window`` keeps no more than the longest window of the
     layers that read a tensor: V_1 that a long layer reuses is kept whole, whatever layer 1 sees itself.
@@ -180,9 +209,9 @@ def _rows(spec: ModelSpec, context: int, cache: Keeps) -> tuple[int, int]:
             key_readers[home.key_home[0]].append(n)
         if n in home.joint:
             value_readers[home.value_home[0]].append(n)
-    rows = sum(max(seen[n] for n in key_readers[layer]) for layer in home.key_layers)
-    rows += sum(max(seen[n] for n in value_readers[layer]) for layer in home.value_layers)
-    return rows, max((seen[n] for n in home.looked_up), default=0)
+    keys = sum(max(seen[n] for n in key_readers[layer]) for layer in home.key_layers)
+    values = sum(max(seen[n] for n in value_readers[layer]) for layer in home.value_layers)
+    return keys, values, max((seen[n] for n in home.looked_up), default=0)
 
 
 def elements_per_token(spec: ModelSpec, context: int = 1, cache: Keeps = "full") -> int | float:
@@ -191,7 +220,8 @@ def elements_per_token(spec: ModelSpec, context: int = 1, cache: Keeps = "full")
     One key and one value vector for each layer that is read again; token ids are not counted here. A whole number unless a
     window is shorter than the context.
     """
-    elements = Fraction(_rows(spec, context, cache)[0] * spec.kv_width, context)
+    keys, values, _ = _rows(spec, context, cache)
+    elements = Fraction((keys + values) * spec.kv_width, context)
     return int(elements) if elements.denominator == 1 else float(elements)
 
 
@@ -203,8 +233,20 @@ def cache_bytes(
     cache: Keeps = "full",
 ) -> int:
     """Bytes of a full cache: keys and values, and token ids in int32 where values are found again by id."""
-    rows, ids = _rows(spec, context, cache)
-    return batch * (rows * spec.kv_width * bytes_per_element + ids * BYTES_PER_ID)
+    keys, values, ids = _rows(spec, context, cache)
+    return batch * ((keys + values) * spec.kv_width * bytes_per_element + ids * BYTES_PER_ID)
+
+
+def saved(spec: ModelSpec, baseline: ModelSpec, context: int, batch: int = 1) -> Saved:
+    """What a model saves of its baseline's cache at ``context`` tokens and ``batch`` sequences, net of its token tables."""
+    tables = spec.values.parameters(spec).get("tables", 0)
+    found = {}
+    for suffix, cache in (("", "full"), ("_windows", "window")):
+        keys, values, _ = (batch * rows * baseline.kv_width for rows in _rows(baseline, context, cache))
+        kept = batch * sum(_rows(spec, context, cache)[:2]) * spec.kv_width
+        net = keys + values - kept - tables
+        found |= {f"of_cache{suffix}": net / (keys + values), f"of_values{suffix}": net / values}
+    return Saved(**found)
 
 
 # --- all of it -----------------------------------------------------------------------------------------------------
@@ -228,6 +270,9 @@ def account_of(
     conventions = {"context": context, "batch": batch, "logits": logits, "attention": attention}
     components = forward_flops(spec, context, logits, attention)
     forward = sum(components.values())
+    training, plain_training = (
+        training_flops_per_token(one, training_context, training_attention) for one in (spec, baseline)
+    )
     held, plainly = (cache_bytes(one, context, batch, cache=cache) for one in (spec, baseline))
     return Account(
         ref=ref,
@@ -235,7 +280,8 @@ def account_of(
         parameters=count_parameters(spec),
         flops=Flops(
             forward=forward,
-            training_per_token=training_flops_per_token(spec, training_context, training_attention),
+            training_per_token=training,
+            saved_per_token=1 - training / plain_training,
             extra_over_baseline=forward - sum(forward_flops(baseline, context, logits, attention).values()),
             by_component={**components, **spec.stream.as_printed(spec, context)},
         ),
@@ -244,4 +290,5 @@ def account_of(
             bytes=held,
             ratio_to_baseline=float(Fraction(held, plainly)),
         ),
+        saved=saved(spec, baseline, context, batch),
     )

@@ -14,8 +14,8 @@ Parameters: ``tables.{j}`` (vocab, kv_width), role table; learnable: ``source``,
 Initialisation. Tables, ``aligned``: row t is the layer's initial W^V applied to the RMS-normed initial
 embedding of token t, whether or not that W^V exists, so that the model starts as the one with values x_0 W^V
 of equal seed (without smear); a shared table starts from its first target layer. ``uniform``: within
-sqrt(3 / width). Coefficients: the spec's numbers (the paper's scale starts at 1, its learned sum at source 0,
-own 1). Gates: uniform on [0, 0.02], so that a gate starts near 1.5.
+sqrt(3 / width). ``stored: bf16``: the tables are bf16 parameters. Coefficients: the spec's numbers (the paper's
+scale starts at 1, its learned sum at source 0, own 1). Gates: uniform on [0, 0.02], so that a gate starts near 1.5.
 Source: Bank of Values (arXiv 2606.02780), Sections 3 and 4, Table 1 and Figure 5; the gated sum is
 nanochat's.
 """
@@ -71,6 +71,14 @@ class TableValues(ValuePath):
             for name in self.start:
                 self.register_parameter(name, nn.Parameter(torch.empty(count)))
 
+    def _apply(self, fn, recurse: bool = True):
+        """Whatever else changes its dtype, a table that is kept in bf16 does not."""
+        super()._apply(fn, recurse)
+        if self.spec.values.stored == "bf16":
+            for table in self.tables:
+                table.data = table.data.bfloat16()
+        return self
+
     @property
     def role(self) -> dict[str, str]:
         """Roles by parameter."""
@@ -100,7 +108,7 @@ class TableValues(ValuePath):
             return own, carried
         ids, weights = carried
         at = self.targets.index(n)
-        value = F.embedding(ids[self.near[n]], self.tables[0 if len(self.tables) == 1 else at])
+        value = F.embedding(ids[self.near[n]], self.tables[0 if len(self.tables) == 1 else at]).to(x.dtype)
         if self.looks_up:
             return value, carried
         if len(self.gates):

@@ -26,6 +26,8 @@ class TableSpec(BesideOwn):
     """3 sigmoid(w x[0:12]) per token and KV head instead of ``source`` (nanochat's value embeddings)."""
     start: Literal["aligned", "uniform"] = "aligned"
     """aligned: row t is the layer's initial W^V applied to the normed initial embedding of t."""
+    stored: Literal["fp32", "bf16"] = "fp32"
+    """What the tables, and with them their moments, are kept in; the authors keep them in bf16."""
 
     def check(self, model: ModelSpec) -> None:
         """A gate stands for ``source``, and reads channels that are there."""

@@ -1,0 +1,104 @@
+"""Bank of Values as data: what it prints of its recipe comes out of our specs, and its budgets are runs of their own."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from respath.accounting import account
+from respath.comparison.cells import MATCH, build_grid
+from respath.config.request import RunRequest
+from respath.papers.check import open_papers
+from respath.papers.paper import PaperRecipe
+from respath.papers.scaling import nanochat
+from respath.results.reader import Results
+from respath.spec.model import ModelSpec
+
+ROOT = Path(__file__).parents[2]
+SCALES = ("smoke", "mini", "paper")
+PROJECTS = {scale: open_papers(ROOT, {"papers": ["bov"], "scale": scale}) for scale in SCALES}
+
+
+def recipe(scale: str, size: str, variant: str, **overrides):
+    request = RunRequest(size=size, variant=variant, recipe=overrides)
+    return PROJECTS[scale].paper("bov").run(request, 1).spec.recipe
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_printed_cell_of_the_configuration_matches_at_every_scale(scale):
+    project = PROJECTS[scale]
+    cells = build_grid(project, Results(project), project.artifact("bov_table8")).compared()
+    assert len(cells) == 48
+    assert {(cell.row, cell.column): cell.status for cell in cells if cell.status != MATCH} == {}
+
+
+def test_rates_decay_and_batch_of_any_depth_follow_from_the_printed_one():
+    """nanochat's ladder: N, tokens per step, rates and decay of 6, 8, 12 and 24 layers, worked out apart from the code."""
+    paper = PROJECTS["paper"].paper("bov")
+    terms, base = paper.folder.paper.recipe, paper.model("d12", "baseline")
+    assert isinstance(terms, PaperRecipe)
+    for layers, batch, matrix, embedding, table, scalar, decay in (
+        (6, 2**18, 0.0141, 0.300, 0.150, 0.354, 0.94),
+        (8, 2**18, 0.0141, 0.260, 0.130, 0.354, 0.52),
+        (24, 2**20, 0.0283, 0.300, 0.150, 0.707, 0.0597),
+    ):
+        shape = {"layers": layers, "heads": layers // 2, "width": 64 * layers, "ffn_width": 256 * layers}
+        heads = {"kv_heads": layers // 2}
+        found = nanochat(terms, base, ModelSpec(**{**base.model_dump(mode="json"), **shape, **heads}), 8192)
+        groups = found["optimizer"]["groups"]
+        assert found["micro_batches"] * 8192 == batch
+        assert round(found["peak_lr"], 4) == matrix
+        assert [round(groups[name]["lr"], 3) for name in ("embedding", "tables", "coefficients")] == [
+            *(embedding, table, scalar),
+        ]
+        assert float(f"{found['optimizer']['weight_decay']:.{2 if decay > 0.1 else 3}g}") == decay
+        assert groups["smear"]["lr"] == 0.2
+
+
+def test_a_longer_budget_is_a_longer_run_at_every_scale():
+    for scale in SCALES:
+        for variant, target in (("baseline", 4.775e20), ("bov", 4.662e20)):
+            short, long = (recipe(scale, "d24", variant, **more) for more in ({}, {"target_flops": target}))
+            assert long.steps / short.steps == pytest.approx(target / 3.91e19, rel=0.01)
+            # Only the budget differs: rates, decay and warm-ups are those of Table 8.
+            assert long.model_dump(exclude={"steps"}) == short.model_dump(exclude={"steps"})
+    assert recipe("paper", "d24", "baseline", target_flops=4.775e20).steps == 95_363
+    assert recipe("paper", "d24", "bov", target_flops=4.662e20).steps == 95_368
+
+
+def test_at_equal_tokens_every_variant_takes_the_baselines_steps():
+    for scale in SCALES:
+        steps = {
+            recipe(scale, "d12", name, target_flops=None).steps
+            for name in PROJECTS[scale].folder("bov").variants
+        }
+        assert steps == {recipe(scale, "d12", "baseline").steps}
+
+
+@pytest.mark.parametrize(("size", "layers", "width"), [("d12", 12, 768), ("d24", 24, 1536)])
+def test_counts_of_bov_agree_with_an_independent_recomputation(size, layers, width):
+    vocabulary, context, short, targets = 32_768, 2048, 512, layers // 3
+    matrices, head = 12 * layers * width**2, vocabulary * width
+    windows = [
+        context if n % 4 == 3 else short for n in range(layers)
+    ]  # SSSL; the last layer is long in both
+    attention = 12 * width * sum(windows)
+    baseline = 6 * (matrices + head) + attention
+    found = account(f"bov/{size}/bov")
+    assert found.flops.training_per_token == baseline - 6 * targets * width**2
+    assert found.flops.saved_per_token == pytest.approx(6 * targets * width**2 / baseline, rel=1e-12)
+    stored = matrices + 2 * head + 25 + targets * (vocabulary * width + 1)
+    assert found.parameters.with_replaced == stored
+    assert found.parameters.total == found.parameters.live == stored - targets * width**2
+    for batch, length in ((1, 2048), (1, 32_768), (4, 65_536)):
+        seen = [min(length, window if window < context else length) for window in windows]
+        of = account(f"bov/{size}/bov", context=length, batch=batch).saved
+        full = batch * targets * length - targets * vocabulary
+        windowed = batch * sum(seen[-targets:]) - targets * vocabulary
+        assert of.of_cache == pytest.approx(full / (2 * batch * layers * length), abs=1e-15)
+        assert of.of_values == pytest.approx(full / (batch * layers * length), abs=1e-15)
+        assert of.of_cache_windows == pytest.approx(windowed / (2 * batch * sum(seen)), abs=1e-15)
+        assert of.of_values_windows == pytest.approx(windowed / (batch * sum(seen)), abs=1e-15)
+    assert math.isclose(account(f"bov/{size}/bov", context=32_768).saved.of_cache, 0.0, abs_tol=1e-15)
