@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 
@@ -69,6 +70,81 @@ def test_bits_per_byte_counts_text_only_and_true_bytes():
     assert entry["bits_per_byte"] == pytest.approx(1.0)
     assert entry["bytes"] == 4
     assert entry["loss"] == pytest.approx(14 / 3 * math.log(2))
+
+
+def test_pooled_bits_per_byte_weigh_domains_by_their_text():
+    # 8 bits over 4 bytes and 3 bits over 12: pooled 11/16, the mean over domains (2 + 1/4) / 2.
+    nats, none = math.log(2), np.zeros((1, 2), int)
+    sizes = {"a": np.array([[4, 0]]), "b": np.array([[8, 4]])}
+    losses = {"a": nats * np.array([[8.0, 50.0]]), "b": nats * np.array([[1.0, 2.0]])}
+    domains = {
+        d: loss.summarise(losses[d], sizes[d], none) | loss.text_sums(losses[d], sizes[d], 2 * sizes[d], none)
+        for d in sizes
+    }
+    assert loss.pooled(domains) == pytest.approx(11 / 16)
+    assert loss.pooled(domains, "bytes_legacy") == pytest.approx(11 / 32)
+    assert loss.unweighted_mean(domains, "bits_per_byte") == pytest.approx((2 + 1 / 4) / 2)
+    # The end of a document adds to neither side, of a document by itself too.
+    assert domains["a"]["text_of_documents"] == {"0": [pytest.approx(8 * nats), 4, 8]}
+    assert loss.pooled({"c": {"text_nats": 0.0, "bytes": 0}}) is None
+
+
+def test_bits_per_byte_of_real_text_are_total_nats_over_total_bytes(trained):
+    from respath.data.loader import validation_rows
+    from respath.data.tokenizer import load
+
+    train, manifest, checkpoints, model = trained
+    result = loss.evaluate(train, manifest, checkpoints, sequences=4)
+    tokenizer = load(manifest.parent / read_json(manifest)["tokenizer"]["path"])
+    bits = size = 0
+    for rows in validation_rows(manifest, CONTEXT, 4).values():
+        ids = torch.from_numpy(rows)
+        with torch.no_grad():
+            nats = torch.nn.functional.cross_entropy(model(ids)[:, :-1].mT, ids[:, 1:], reduction="none")
+        bits += float(nats[ids[:, 1:] != 0].double().sum()) / math.log(2)
+        size += sum(len(tokenizer.decode(row[1:].tolist()).encode()) for row in rows)
+    assert result["bits_per_byte"] == pytest.approx(bits / size, rel=1e-6)
+    # Domains differ, so pooling is another number than their mean. Each byte of this vocabulary's few curly quotes counts thrice.
+    assert result["bits_per_byte"] != pytest.approx(result["mean_bits_per_byte"], rel=1e-4)
+    assert 0.99 * result["bits_per_byte"] < result["bits_per_byte_legacy"] < result["bits_per_byte"]
+    sums = [of for entry in result["domains"].values() for of in entry["text_of_documents"].values()]
+    assert sum(s[1] for s in sums) == sum(entry["bytes"] for entry in result["domains"].values()) == size
+    assert sum(s[0] for s in sums) / math.log(2) / size == pytest.approx(result["bits_per_byte"], rel=1e-7)
+
+
+def test_documents_one_by_one_are_scored_as_if_alone_and_padding_is_no_target(trained):
+    train, manifest, checkpoints, model = trained
+    result = loss.evaluate(train, manifest, checkpoints, sequences=None, padded=True)
+    assert result["mean_loss"] == loss.evaluate(train, manifest, checkpoints, sequences=None)["mean_loss"]
+    assert set(result["padded"]["domains"]) == set(result["domains"])
+    values = []
+    for domain, entry in result["padded"]["domains"].items():
+        shard = read_json(manifest)["splits"]["validation"][domain]
+        tokens = np.fromfile(manifest.parent / shard["shards"][0]["path"], "<u2").astype(np.int64)
+        ends = [-1, *np.flatnonzero(tokens == 0), *([len(tokens) - 1] if tokens[-1] else [])]
+        nats = []
+        for before, end in itertools.pairwise(ends):
+            ids = torch.from_numpy(tokens[before + 1 : end + 1][:CONTEXT])[None]
+            with torch.no_grad():
+                alone = torch.nn.functional.cross_entropy(
+                    model(ids)[0, :-1], ids[0, 1:], reduction="none"
+                ).double()
+            nats.append(alone.numpy())
+        assert entry["tokens"] == sum(map(len, nats)) and entry["sequences"] == len(ends) - 1
+        assert entry["loss"] == pytest.approx(np.concatenate(nats).mean(), rel=1e-6)
+        assert [s for s, _ in entry["documents"].values()] == pytest.approx(
+            [part.sum() for part in nats], rel=1e-5
+        )
+        values.append(entry["loss"])
+    assert result["padded"]["mean_loss"] == pytest.approx(sum(values) / len(values))
+
+
+def test_fewer_padded_documents_are_a_part_of_more(trained):
+    _, manifest, _, _ = trained
+    few, all_of = (loss.padded_documents(manifest, CONTEXT, limit) for limit in (1, None))
+    for domain, (ids, lengths, numbers) in few.items():
+        assert len(ids) == 1 and np.array_equal(ids[0], all_of[domain][0][0])
+        assert numbers[0] == all_of[domain][2][0] and (ids[0, lengths[0] :] == 0).all()
 
 
 def test_one_document_has_no_error_estimate():
@@ -228,5 +304,13 @@ def test_a_second_length_is_scored_beside_the_own_one(trained, tmp_path):
     own, short = (loss.evaluate(train, manifest, checkpoints, 2, context) for context in (None, 16))
     assert (both["mean_loss"], both["context"]) == (own["mean_loss"], CONTEXT)
     assert both["common"] == {
-        key: short[key] for key in ("context", "domains", "mean_loss", "mean_bits_per_byte")
+        key: short[key]
+        for key in (
+            "context",
+            "domains",
+            "mean_loss",
+            "mean_bits_per_byte",
+            "bits_per_byte",
+            "bits_per_byte_legacy",
+        )
     }

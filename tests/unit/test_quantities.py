@@ -194,6 +194,50 @@ def test_sums_per_document_and_scores_per_item_come_with_the_reading(tmp_path):
     assert scores == {"hellaswag": {"item-1": (100.0, 1), "item-2": (0.0, 1)}}
 
 
+def test_bits_per_byte_come_with_bits_and_bytes_of_each_document(tmp_path):
+    project, _ = toy(tmp_path, "paper")
+    run = project.runs("toy", MIX)[0]
+    path = tmp_path / "evals" / run.id / "loss.json"
+    document = read_json(path)
+    nats = math.log(2)
+    sums = {"Prose": {"0": [6 * nats, 4, 5], "3": [2 * nats, 4, 4]}, "Code": {"0": [1 * nats, 8, 9]}}
+    for name, entry in document["domains"].items():
+        entry |= {"text_of_documents": sums[name]}
+    write_json(path, document | {"bits_per_byte": 9 / 16, "bits_per_byte_legacy": 0.5})
+
+    def read(metric: str) -> Reading:
+        return Results(project, tmp_path).sample("toy", Quantity(metric, MIX)).by_seed[1]
+
+    def mean(items) -> float:
+        ratios = [
+            sum(s for s, _ in part.values()) / sum(size for _, size in part.values())
+            for part in items.values()
+        ]
+        return sum(ratios) / len(ratios)
+
+    whole, legacy = read("loss.bits_per_byte"), read("loss.bits_per_byte_legacy")
+    assert set(whole.items) == {"text"} and set(whole.items["text"]) == {"Prose/0", "Prose/3", "Code/0"}
+    # What a bootstrap recomputes from the documents is the value itself.
+    assert mean(whole.items) == pytest.approx(whole.value) == 9 / 16
+    assert mean(legacy.items) == pytest.approx(legacy.value) == 0.5
+    assert mean(read("loss.mean_bits_per_byte").items) == pytest.approx((1 + 1 / 8) / 2)
+    assert metrics.unit_of("loss.bits_per_byte_legacy") == "bits/byte"
+
+
+def test_padded_documents_are_a_metric_of_their_own(tmp_path):
+    project, _ = toy(tmp_path, "paper")
+    run = project.runs("toy", MIX)[0]
+    path = tmp_path / "evals" / run.id / "loss.json"
+    document = read_json(path)
+    quantity = Quantity("loss.padded", MIX)
+    before = Results(project, tmp_path).sample("toy", quantity).by_seed[1]
+    assert before.state == "not run" and "padded: true" in before.reason
+    entry = {"loss": 4.0, "stderr": 0.1, "documents": {"0": [8.0, 2]}}
+    write_json(path, document | {"padded": {"domains": {"Prose": entry}, "mean_loss": 4.0}})
+    reading = Results(project, tmp_path).sample("toy", quantity).by_seed[1]
+    assert (reading.value, reading.items) == (4.0, {"Prose": {"0": [8.0, 2]}})
+
+
 @pytest.mark.parametrize("metric", DERIVED)
 def test_every_derived_metric_names_what_it_is_computed_from(made, metric):
     project, _ = made

@@ -25,9 +25,10 @@ from respath.data.tokenize import (
     tokenize_shard,
     validation_stream,
 )
-from respath.data.tokenizer import load
+from respath.data.tokenizer import load, make_tokenizer
 from respath.errors import UserError
 from respath.files import canonical_json, read_json, sha256_file
+from respath.spec.data import BpeTokenizer
 from tests.unit.corpus import tiny_tokens
 
 ROOT = Path(__file__).parents[2]
@@ -182,9 +183,12 @@ def test_pieces_are_the_text_and_none_is_longer_than_the_limit(parts, limit):
     assert all(0 < len(part) <= limit for part in parts) or parts == [""]
 
 
-@pytest.mark.parametrize("kind", ["bpe", "neox"])
-def test_tokens_of_the_pieces_are_the_tokens_of_the_text(store, kind):
+@pytest.mark.parametrize("kind", ["bpe", "nanochat", "neox"])
+def test_tokens_of_the_pieces_are_the_tokens_of_the_text(store, kind, tmp_path):
     path = store.tokenizer
+    if kind == "nanochat":
+        path = tmp_path / "tokenizer.json"
+        make_tokenizer(BpeTokenizer(kind="bpe", vocab_size=512, split="nanochat"), path, store.sample)
     if kind == "neox":
         path = (
             Path(os.environ.get("RESPATH_SHARED", ROOT.parent / "shared"))
@@ -213,6 +217,9 @@ def test_tokens_of_the_pieces_are_the_tokens_of_the_text(store, kind):
         "\r\n",
         "<|end",
         "\u3000",
+        ";",
+        "_",
+        ")\n",
     ]
 
     @settings(max_examples=300, deadline=None)

@@ -8,6 +8,7 @@ import unicodedata
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,16 @@ from hypothesis import strategies as st
 from respath.data import tokenizer as module
 from respath.data.documents import list_corpus
 from respath.data.sample import make_sample
-from respath.data.tokenizer import END_OF_TEXT, end_id, load, main, make_tokenizer, parse, token_byte_lengths
+from respath.data.tokenizer import (
+    END_OF_TEXT,
+    end_id,
+    legacy_byte_lengths,
+    load,
+    main,
+    make_tokenizer,
+    parse,
+    token_byte_lengths,
+)
 from respath.errors import UserError
 from respath.files import read_json, write_json
 from respath.spec.data import BpeTokenizer, Corpus, Gpt2Tokenizer, NeoxTokenizer, Sample
@@ -80,6 +90,36 @@ def test_training_twice_gives_the_same_bytes(store, bpe, tmp_path):
     assert out.read_bytes() == bpe.read_bytes()
 
 
+def test_nanochats_pattern_takes_at_most_two_digits_and_leaves_new_lines_at_punctuation(store, tmp_path):
+    spec = BpeTokenizer(kind="bpe", vocab_size=512, split="nanochat")
+    out = tmp_path / "tokenizer.json"
+    make_tokenizer(spec, out, store / "sample" / "sample.json")
+    tokenizer = load(out)
+    words = [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str("It's 12345 miles;\n\n  so  far")]
+    spaced = [word.replace("\u0120", " ").replace("\u010a", "\n") for word in words]
+    assert spaced == ["It", "'s", " ", "12", "34", "5", " miles", ";\n\n", " ", " so", " ", " far"]
+    assert not [t for t in tokenizer.get_vocab() if sum(c.isdigit() for c in t) > 2 and t.isdigit()]
+    for text in ("x = 1234567;\n\treturn 'café'  \n", "٤٥٦ 中文。\r\n'LL"):
+        assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False).ids) == text
+
+
+def test_a_cap_takes_so_much_of_each_document_and_a_budget_so_much_of_all(store):
+    sample = store / "sample" / "sample.json"
+    every = list(module._training_texts(sample, 8 << 20))
+    capped = list(module._training_texts(sample, 8 << 20, 100))
+    assert capped == [text[:100] for text in every] and max(map(len, every)) > 100
+    few = list(module._training_texts(sample, 20_000))
+    # Each domain ends with the document in which its share is full.
+    assert 20_000 <= sum(len(text.encode()) for text in few) < 20_000 + 7 * 3_500
+
+
+def test_fields_at_their_defaults_leave_a_tokenizers_id_alone():
+    plain = BpeTokenizer(kind="bpe", vocab_size=512)
+    assert plain.identity() == {"kind": "bpe", "vocab_size": 512}
+    other = BpeTokenizer(kind="bpe", vocab_size=512, split="nanochat", document_characters=10_000)
+    assert other.identity() == plain.identity() | {"split": "nanochat", "document_characters": 10_000}
+
+
 def test_too_little_text_for_the_vocabulary_names_the_remedy(tmp_path):
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"t": f"row {i}"}) + "\n" for i in range(40)))
     corpus = Corpus(name="few", kind="local", train_files=("*.jsonl",), text_field="t", domain_field=None)
@@ -118,6 +158,19 @@ def test_every_text_comes_back_and_its_bytes_are_the_sum_over_its_tokens(name, r
         assert lengths[ids].sum() == len(encoded.encode())
 
     holds()
+
+
+def test_legacy_bytes_count_three_for_each_piece_of_a_character(bpe, gpt2):
+    for path in (bpe, gpt2):
+        true, legacy = token_byte_lengths(path), legacy_byte_lengths(path)
+        tokenizer = load(path)
+        broken = {i: text for i in range(len(true)) if "\ufffd" in (text := tokenizer.decode([i]))}
+        # Three bytes of a character of four are one U+FFFD, of as many bytes.
+        assert set(np.flatnonzero(true != legacy)) <= set(broken) and len(broken) >= 128
+        assert all(legacy[i] == len(text.encode()) for i, text in broken.items())
+        # The first byte of a character of two, which byte-level vocabularies spell as a letter of its own.
+        lead = tokenizer.token_to_id("Ã")
+        assert (true[lead], legacy[lead]) == (1, 3)
 
 
 def test_special_tokens_count_no_bytes(neox):

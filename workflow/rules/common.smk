@@ -271,10 +271,12 @@ def read_by_lm(run):
     )
 
 
-def common_length(run):
-    """Option for a second length at which a run is scored, for runs of longer training sequences."""
-    context = PROJECT.paper(RUNS[run].paper).common_context(RUNS[run])
-    return "" if context is None else f"--common-context {context}"
+def also_scored(run):
+    """Options for what else a run is scored on: a second length, for runs of longer training sequences; documents one by one."""
+    paper = PROJECT.paper(RUNS[run].paper)
+    context = paper.common_context(RUNS[run])
+    common = [] if context is None else [f"--common-context {context}"]
+    return " ".join([*common, *(["--padded"] if paper.evaluation.padded else [])])
 
 
 def sources_of(sample):

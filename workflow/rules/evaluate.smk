@@ -45,10 +45,10 @@ rule evaluate_loss:
         accept_code=ACCEPT_CODE,
     params:
         sequences=lambda w: PROJECT.paper(RUNS[w.run].paper).evaluation.loss_sequences,
-        common=lambda w: common_length(w.run),
+        also=lambda w: also_scored(w.run),
     shell:
         "python -m respath.measure.loss --train {input.train:q} --tokens {resources.tokens:q}"
-        " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --sequences {params.sequences} {params.common}"
+        " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --sequences {params.sequences} {params.also}"
         " {resources.accept_code}"
         " --out {output:q} > {log:q} 2>&1"
 

@@ -1,4 +1,4 @@
-"""Validation loss and bits per byte of a trained run, per domain, on the frozen packed rows of its token store.
+"""Validation loss and bits per byte of a trained run, per domain and over all, on the frozen rows of its token store.
 
 ``python -m respath.measure.loss --train results/runs/RUN/train.json --tokens results/tokens/ID/manifest.json
 --checkpoints checkpoints/RUN --sequences 1000 --out results/evals/RUN/loss.json``
@@ -90,6 +90,40 @@ def summarise(losses: np.ndarray, target_bytes: np.ndarray, documents: np.ndarra
     }
 
 
+def text_sums(
+    losses: np.ndarray, target_bytes: np.ndarray, legacy_bytes: np.ndarray, documents: np.ndarray
+) -> dict[str, Any]:
+    """Sums over the targets of one domain that stand for text, (sequences, targets) each as for ``summarise``.
+
+    text_nats, and bytes_legacy as nanochat counted them once (``legacy_byte_lengths``). text_of_documents: by a document's number
+    what it adds, [nats, bytes, legacy bytes]; documents without any text are left out.
+    """
+    text = target_bytes > 0
+    numbers, place = np.unique(documents[text], return_inverse=True)
+    parts = [
+        np.bincount(place, weights=values[text], minlength=len(numbers))
+        for values in (losses, target_bytes, legacy_bytes)
+    ]
+    return {
+        "text_nats": float(losses[text].sum()),
+        "bytes_legacy": int(legacy_bytes.sum()),
+        "text_of_documents": {
+            str(number): [float(f"{nats:.9g}"), int(size), int(legacy)]
+            for number, nats, size, legacy in zip(numbers, *parts, strict=True)
+        },
+    }
+
+
+def pooled(domains: dict[str, dict[str, Any]], size: str = "bytes") -> float | None:
+    """Bits per byte of all domains' text together: total nats over ln 2 times total bytes (nanochat's ``evaluate_bpb``).
+
+    ``size``: which bytes, ``bytes`` or ``bytes_legacy``. A domain weighs as its text does; None without any.
+    """
+    total = sum(entry[size] for entry in domains.values())
+    nats = math.fsum(entry["text_nats"] for entry in domains.values())
+    return nats / (math.log(2) * total) if total else None
+
+
 def unweighted_mean(domains: dict[str, dict[str, Any]], key: str) -> float | None:
     """Mean over domains, each counting once whatever its share in training (ResFormer's tables; facts row 42)."""
     values = [entry[key] for entry in domains.values()]
@@ -105,9 +139,10 @@ def evaluate(
     device: str = "cpu",
     common_context: int | None = None,
     accept_code: bool = False,
+    padded: bool = False,
 ) -> dict[str, Any]:
     """Content of loss.json. ``sequences``: rows per domain at most; None: all. ``context``: tokens per row, by default as in training.
-    ``common_context``: a second length, scored into ``common``.
+    ``common_context``: a second length, scored into ``common``. ``padded``: documents one by one too, into ``padded``.
 
     Raises UserError when the weights are missing or not the recorded ones, or when the manifest is not the one that the
     run was trained on (its tokenizer could differ).
@@ -127,15 +162,17 @@ def evaluate(
     model, spec = load_trained(train_json, checkpoints, device, accept_code=accept_code)
     content["weights_sha256"] = record["weights"]["sha256"]
     content["code"] = measured_by(record, spec.model, "respath.measure.loss")
-    common = {}
+    others: dict[str, Any] = {}
     try:
         if common_context is not None:
             scored = _scored(model, manifest, common_context, sequences, device)
-            common = {"common": {"context": common_context, **scored}}
+            others["common"] = {"context": common_context, **scored}
+        if padded:
+            others["padded"] = _scored_padded(model, manifest, content["context"], sequences, device)
         scored = _scored(model, manifest, content["context"], sequences, device)
     except NotFinite as error:
         return {**content, **_diverged(str(error))}
-    return {**content, "status": "done", **scored, **common}
+    return {**content, "status": "done", **scored, **others}
 
 
 def _diverged(reason: str | None) -> dict[str, Any]:
@@ -145,6 +182,8 @@ def _diverged(reason: str | None) -> dict[str, Any]:
         "domains": {},
         "mean_loss": None,
         "mean_bits_per_byte": None,
+        "bits_per_byte": None,
+        "bits_per_byte_legacy": None,
     }
 
 
@@ -153,20 +192,79 @@ def _scored(
 ) -> dict[str, Any]:
     """Losses on the frozen rows of one length. Raises NotFinite."""
     from respath.data.loader import store_byte_lengths, validation
+    from respath.data.manifest import load_manifest
+    from respath.data.tokenizer import legacy_byte_lengths
 
     lengths = store_byte_lengths(manifest)
+    legacy = legacy_byte_lengths(manifest.parent / load_manifest(manifest)["tokenizer"]["path"])
     domains = {}
     for domain, (chosen, documents, of) in validation(manifest, context, sequences).items():
         losses = token_losses(model, chosen, device)
         if not np.isfinite(losses).all():
             raise NotFinite(f"the validation loss on {domain} is not finite")
-        entry = summarise(losses, lengths[chosen[:, 1:]], documents[:, 1:])
-        domains[domain] = {**entry, "sequences_of": of}
+        targets = chosen[:, 1:]
+        entry = summarise(losses, lengths[targets], documents[:, 1:])
+        text = text_sums(losses, lengths[targets], legacy[targets], documents[:, 1:])
+        domains[domain] = {**entry, **text, "sequences_of": of}
     return {
         "domains": domains,
         "mean_loss": unweighted_mean(domains, "loss"),
         "mean_bits_per_byte": unweighted_mean(domains, "bits_per_byte"),
+        "bits_per_byte": pooled(domains),
+        "bits_per_byte_legacy": pooled(domains, "bytes_legacy"),
     }
+
+
+def padded_documents(
+    manifest: Path, context: int, documents: int | None
+) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Validation documents one by one, cut to ``context`` tokens and padded to it: by domain ids (n, context) int64, tokens of each
+    (n,), and its number in the split (n,).
+
+    At most ``documents`` per domain, in a keyed order; None: all. What has no second token has nothing to predict, and is left out.
+    """
+    from respath.data.loader import document_starts, keyed_subset, streams
+    from respath.data.manifest import load_manifest
+
+    content, found = load_manifest(manifest), {}
+    for domain in content["splits"]["validation"]:
+        parts = []
+        for tokens in streams(manifest, content, "validation", domain):
+            starts = document_starts(tokens, content)
+            ends = np.append(starts[1:], len(tokens))
+            parts += [tokens[a : min(b, a + context)] for a, b in zip(starts, ends, strict=True) if b - a > 1]
+        chosen = keyed_subset(len(parts), documents, "padded documents", domain)
+        ids = np.full((len(chosen), context), content["tokenizer"]["eos_id"], np.int64)
+        lengths = np.array([len(parts[number]) for number in chosen])
+        for row, number in zip(ids, chosen, strict=True):
+            row[: len(parts[number])] = parts[number]
+        found[domain] = ids, lengths, chosen
+    return found
+
+
+def _scored_padded(
+    model: torch.nn.Module, manifest: Path, context: int, documents: int | None, device: str
+) -> dict[str, Any]:
+    """Losses on documents one by one; padding is no target. As DepthBench validates (OLMo-core's padded data set). Raises NotFinite."""
+    from respath.data.loader import store_byte_lengths
+
+    bytes_of, domains = store_byte_lengths(manifest), {}
+    at_once = max(1, TOKENS.get(device.split(":")[0], TOKENS["other"]) // context)
+    for domain, (ids, lengths, numbers) in padded_documents(manifest, context, documents).items():
+        losses = np.zeros((len(ids), context - 1))
+        # Documents of like lengths together: nothing after a document's last token changes what comes before it.
+        order = np.argsort(lengths, kind="stable")
+        for start in range(0, len(order), at_once):
+            rows = order[start : start + at_once]
+            width = lengths[rows].max()
+            losses[rows, : width - 1] = token_losses(model, ids[rows, :width], device)
+        target = np.arange(1, context) < lengths[:, None]
+        if not np.isfinite(losses[target]).all():
+            raise NotFinite(f"the validation loss on documents of {domain} is not finite")
+        of = np.broadcast_to(numbers[:, None], target.shape)
+        entry = summarise(losses[target], bytes_of[ids[:, 1:][target]], of[target])
+        domains[domain] = {**entry, "sequences": len(ids)}
+    return {"domains": domains, "mean_loss": unweighted_mean(domains, "loss")}
 
 
 @guard
@@ -183,6 +281,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--context", type=int, help="tokens per row (default: as in training)")
     parser.add_argument("--common-context", type=int, help="a second, shorter length to score at")
+    parser.add_argument(
+        "--padded", action="store_true", help="score documents one by one too, cut or padded to a row"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     parser.add_argument("--out", type=Path, required=True)
     add_accept_code(parser)
@@ -202,6 +303,7 @@ def main(arguments: list[str] | None = None) -> int:
         chosen_device(given.device),
         given.common_context,
         given.accept_code,
+        given.padded,
     )
     write_json(given.out, content)
     for domain, entry in content["domains"].items():

@@ -149,6 +149,8 @@ class Evaluation(Document):
     """Items per task, a fixed sample of them; null takes all."""
     common_context: int | None = None
     """Length at which runs of longer training sequences are scored too (``loss.common``), in the paper's terms."""
+    padded: bool = False
+    """Are validation documents scored one by one too, cut or padded to a row (``loss.padded``)? So many of them as rows."""
     analysis_sequences: int = Field(143, ge=1)
     """Validation sequences per domain that analyses of trained models read."""
 

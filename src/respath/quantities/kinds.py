@@ -17,7 +17,7 @@ from respath.files import dig
 from respath.quantities import keeping
 from respath.quantities.analyses import CATALOGUE, unknown_module
 from respath.quantities.core import FIELDS, MEANS, SUITES
-from respath.quantities.quantity import Reading, missing
+from respath.quantities.quantity import Items, Reading, missing
 
 Document = Mapping[str, Any]
 
@@ -126,8 +126,10 @@ def _quadrature(errors: list[float | None]) -> float | None:
 
 #: Of one domain in loss.json; ``loss.<domain>`` alone is its loss.
 _DOMAIN_FIELDS = ("loss", "stderr", "bits_per_byte", "tokens", "bytes", "sequences")
-#: Over all domains; ``common``: the mean at the paper's common length.
-_MEANS = ("mean", "mean_bits_per_byte", "common")
+#: Over all domains; ``common``: the mean at the paper's common length; ``padded``: on documents one by one.
+#: ``mean_bits_per_byte`` is a mean over domains, ``bits_per_byte`` that of their text together; ``_legacy``: over bytes as nanochat
+#: counted them until July 2026.
+_MEANS = ("mean", "mean_bits_per_byte", "bits_per_byte", "bits_per_byte_legacy", "common", "padded")
 
 
 def _read_loss(document: Document, name: str, subject: Resolved) -> Reading:
@@ -137,9 +139,17 @@ def _read_loss(document: Document, name: str, subject: Resolved) -> Reading:
             return missing(subject.no_common)
         # Without a second length its own is the common one.
         document, name = document.get("common") or document, "mean"
+    if name == "padded":
+        if name not in document:
+            return missing(
+                "documents were not scored one by one (`padded: true` in paper.yaml, evaluation, scores them)"
+            )
+        document, name = document[name], "mean"
     domains = document["domains"]
-    if name == "mean_bits_per_byte":
-        return Reading(document[name])
+    if name.endswith(("bits_per_byte", "bits_per_byte_legacy")) and name in _MEANS:
+        if name not in document:
+            return missing(f"loss.json has no {name}: it was written before that was measured")
+        return Reading(document[name], items=_bits_of_documents(domains, name))
     if name == "mean":
         items = {domain: entry["documents"] for domain, entry in domains.items() if "documents" in entry}
         errors = [domain.get("stderr") for domain in domains.values()]
@@ -158,6 +168,24 @@ def _read_loss(document: Document, name: str, subject: Resolved) -> Reading:
     return Reading(entry["loss"], entry.get("stderr"), items=items)
 
 
+def _bits_of_documents(domains: Document, name: str) -> Items | None:
+    """Bits and bytes of each document: of all domains together, or of each by itself for the mean over domains."""
+    if not domains or any("text_of_documents" not in entry for entry in domains.values()):
+        return None
+    size = 2 if name.endswith("legacy") else 1
+    bits = {
+        domain: {
+            number: (sums[0] / math.log(2), sums[size]) for number, sums in entry["text_of_documents"].items()
+        }
+        for domain, entry in domains.items()
+    }
+    if name.startswith("mean"):
+        return bits
+    return {
+        "text": {f"{domain}/{number}": of for domain, part in bits.items() for number, of in part.items()}
+    }
+
+
 def _unknown_loss(name: str, names: Names) -> str:
     domain, _, field = name.partition(".")
     if name in _MEANS or (domain in names.domains and field in ("", *_DOMAIN_FIELDS)):
@@ -170,7 +198,7 @@ def _unknown_loss(name: str, names: Names) -> str:
 def _unit_of_loss(name: str) -> str:
     field = name.partition(".")[2] or name
     counts = {name: name for name in ("tokens", "bytes", "sequences")}
-    return counts.get(field) or ("bits/byte" if field.endswith("bits_per_byte") else "nats/token")
+    return counts.get(field) or ("bits/byte" if "bits_per_byte" in field else "nats/token")
 
 
 #: Orders of the n-gram models in ngrams.json.
