@@ -26,6 +26,7 @@ STREAMS = {
     "pre_ln": PRE_LN,
     "sandwich_ln": {"kind": "sandwich_ln"},
     "lns": {"kind": "lns"},
+    "complete_p": {"kind": "complete_p", "base_depth": 2},
     "deepnorm": {"kind": "deepnorm"},
     "keel": {"kind": "keel"},
     "hc": {"kind": "hc"},

@@ -7,7 +7,9 @@ import sys
 import pytest
 import torch
 
+from respath.spec.recipe import Recipe
 from respath.training.adamw import AdamW
+from respath.training.optimizer import make_optimizer
 from tests.project_copy import ROOT
 
 SETTINGS = {"lr": 1e-2, "betas": (0.9, 0.95), "eps": 1e-8, "fused": True}
@@ -61,3 +63,18 @@ sys.exit("torch._dynamo" in sys.modules)
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
+
+
+def test_a_factor_on_epsilon_reaches_the_parameters_of_its_pattern_alone():
+    recipe = Recipe(
+        steps=2,
+        warmup_steps=1,
+        peak_lr=1e-2,
+        final_lr=0.0,
+        context=8,
+        batch_sequences=1,
+        eps_multipliers={"layers.*": 0.5},
+    )
+    parameters = {name: torch.nn.Parameter(torch.ones(2)) for name in ("layers.0.w", "head")}
+    groups = make_optimizer(parameters, dict.fromkeys(parameters, "matrix"), recipe).param_groups
+    assert {group["names"][0]: group["eps"] for group in groups} == {"layers.0.w": 5e-9, "head": 1e-8}

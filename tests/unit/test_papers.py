@@ -258,6 +258,27 @@ def test_steps_and_warm_up_of_depthbench_grow_with_the_tier(project):
         )
 
 
+def test_complete_p_follows_the_depth_and_is_pre_ln_at_24_layers(project):
+    deep, base = (run_of(project, f"depthbench/400M-L{n}/pre-ln-complete-p").spec for n in (32, 24))
+    assert deep.recipe.eps_multipliers == {"layers.*": 0.75} and deep.recipe.lr_multipliers == {}
+    assert base.recipe.eps_multipliers == {} and base.model.stream.multiplier(24) == 1
+    assert deep.model.stream.multiplier(32) == 0.75
+    for scale in ("smoke", "mini"):
+        small = project.at(scale).paper("depthbench").model("400M-L32", "pre-ln-complete-p")
+        assert small.stream.multiplier(small.layers) == 0.75
+
+
+def test_a_search_takes_a_part_of_the_steps_where_a_scale_says_so_and_is_the_run_itself_elsewhere(project):
+    def runs(scale):
+        return [run_of(project, "depthbench/400M-L24/hc", scale, recipe=r) for r in ({}, {"sweep": True})]
+
+    main, search = runs("mini")
+    assert (main.spec.recipe.steps, main.spec.recipe.warmup_steps) == (2000, 200)
+    assert (search.spec.recipe.steps, search.spec.recipe.warmup_steps) == (500, 50)
+    for scale in ("paper", "smoke"):
+        assert len({run.id for run in runs(scale)}) == 1
+
+
 def test_rates_and_decay_of_bov_follow_nanochats_rules(project):
     """Bank of Values, Table 8: AdamW rates fall with width, all but smear grow with the batch, decay falls with the size."""
     for size, width, matrices, batch in (("d12", 768, 110_100_480, 2**19), ("d24", 1536, 729_808_896, 2**20)):

@@ -108,6 +108,31 @@ def test_a_sweep_draws_the_means_from_left_to_right_with_paired_differences(made
     assert line.marks[1].stderr == pytest.approx(np.std(mix, ddof=1) / math.sqrt(3))
 
 
+def test_places_come_from_the_papers_shapes_and_whiskers_from_the_run_of_the_same_shape(made):
+    fields = {"at": "account.parameters.total", "reference": None, "baseline": of("base"), "printed": None}
+    points = [{"run": of("mix")}, {"run": of("base")}]
+    shown = panel(made, **SWEEP | fields | {"lines": [{"label": "One", "points": points}]})
+    counted = {account(made[1], "S", variant) for variant in ("base", "mix")}
+    base, mix = sorted(shown.of("ours")[0].marks, key=lambda mark: -mark.value)
+    assert {base.x, mix.x} == counted == set(shown.x_points)
+    assert mix.difference == pytest.approx(np.mean(values("mix")) - np.mean(values("base")))
+    assert base.difference is None and base.whisker == base.stderr
+
+
+def test_a_run_that_diverged_is_a_mark_without_a_height_at_its_place(tmp_path):
+    diverged = {run_id(toy_project("paper"), "S", "mix", seed) for seed in (1, 2)}
+    project, results = toy(tmp_path, "paper", diverged=diverged)
+    content = shown(project, results, figure(SWEEP | {"reference": None, "printed": None}))
+    (line,) = content.panels[0].of("diverged")
+    assert [(mark.x, mark.value, mark.seeds) for mark in line.marks] == [(2, None, 2)]
+    row = next(row for row in csv.DictReader(io.StringIO(content.csv_text())) if row["role"] == "diverged")
+    assert (float(row["x"]), row["value"], row["note"]) == (2, "", "diverged")
+    with style():
+        axes = draw(content, figure(SWEEP).definition, "").axes[0]
+    crosses = [one for one in axes.get_lines() if one.get_marker() == "x"]
+    assert [list(one.get_xdata()) for one in crosses] == [[2]]
+
+
 def test_printed_values_stand_beside_ours_and_the_reference_has_both(made):
     drawn = panel(made, **SWEEP)
     (printed,) = drawn.of("printed")

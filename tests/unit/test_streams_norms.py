@@ -21,6 +21,10 @@ def lns(built, f, h, k):
     return h + f(k, rms(h, f.norm(k).weight) / (k // 2 + 1) ** 0.5)
 
 
+def complete_p(built, f, h, k):
+    return h + f(k, rms(h, f.norm(k).weight)) / 2
+
+
 def deepnorm(built, f, h, k):
     x = (2 * 4) ** 0.25 * h + f(k, h)
     centred = x - x.mean(-1, keepdim=True)
@@ -44,6 +48,7 @@ def moda_post(built, f, h, k):
     [
         ("sandwich_ln", sandwich_ln),
         ("lns", lns),
+        ("complete_p", complete_p),
         ("deepnorm", deepnorm),
         ("keel", keel),
         ("moda-post", moda_post),

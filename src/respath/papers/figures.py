@@ -43,7 +43,7 @@ class Printed(Document):
 
     reported: tuple[str, ...]
     row: str = "{variant}"
-    """Row of a point, from its variant, size and context; points with recipe overrides have no printed value."""
+    """Row of a point, from its variant, size and context, and so the column; points with recipe overrides have no printed value."""
     column: str = "loss"
 
 
@@ -111,6 +111,9 @@ class Sweep(Panel):
     lines: tuple[SweepLine, ...] = Field(min_length=1)
     reference: RunRequest | None = None
     """A run drawn as a horizontal line."""
+    baseline: RunRequest | None = None
+    """What differs in the run that each point is compared with, the rest being as in the point: whiskers are of these paired
+    differences."""
     printed: Printed | None = None
 
     _known = field_validator("metric")(_metric)
@@ -134,11 +137,21 @@ class Sweep(Panel):
                     )
         return self
 
+    @model_validator(mode="after")
+    def _one_comparison(self):
+        if self.reference is not None and self.baseline is not None:
+            raise ValueError(
+                "has both `reference` and `baseline`; whiskers are of one difference, so keep one"
+            )
+        return self
+
     def wanted(self):
         metrics = (self.metric, self.at) if self.at else (self.metric,)
         for i, line in enumerate(self.lines):
             for j, point in enumerate(line.points):
                 yield Wanted(f"lines.{i}.points.{j}.run", (self.run, line.run, point.run), metrics)
+                if self.baseline is not None:
+                    yield Wanted("baseline", (self.run, line.run, point.run, self.baseline), (self.metric,))
         if self.reference is not None:
             yield Wanted("reference", (self.run, self.reference), (self.metric,))
 

@@ -64,6 +64,9 @@ class PaperRecipe(RecipeTerms):
     scaling: Scaling | None = None
     """null: the recipe is every size's, but for what a size says itself."""
 
+    sweep: bool = False
+    """Is the run one of a search (of learning rates)? A small scale may train these for a part of the steps."""
+
     def changed(self, overrides: Overrides) -> dict[str, Any]:
         """Its fields with others in their place; of an optimizer or schedule of the same kind, only the settings that are given."""
         fields = {**self.model_dump(mode="json"), **overrides}

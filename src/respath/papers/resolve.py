@@ -272,6 +272,9 @@ class PaperAtScale:
         # A request for more or fewer steps than the size's own recipe gets as many times the scale's.
         steps = max(1, round(small.steps * terms.steps / usual.steps)) if small.steps else terms.steps
         warmup = math.ceil(terms.warmup_steps * (small.steps or usual.steps) / usual.steps)
+        if terms.sweep:
+            steps = max(2, round(steps * small.sweep_share))
+            warmup = math.ceil(warmup * small.sweep_share)
         length = max(2, (context or terms.context) // small.context_divisor)
         tokens = small.micro_batch_tokens or terms.micro_batch_tokens
         batch_sequences = max(1, tokens // length) * (small.micro_batches or terms.micro_batches)
@@ -414,11 +417,12 @@ class PaperAtScale:
             if asked not in known:
                 raise UserError(f"{self.folder.id} has no {name} {asked!r}{did_you_mean(asked, known)}")
         variant = self.folder.variants[request.variant]
-        overrides = {**variant.recipe, **self.folder.paper.sizes[request.size].recipe, **request.recipe}
+        model, size = self.model(request.size, request.variant), self.folder.paper.sizes[request.size]
+        overrides = {**model.stream.recipe(model), **variant.recipe, **size.recipe, **request.recipe}
         return assembled(
             RunSpec,
             self._place,
-            model=self.model(request.size, request.variant),
+            model=model,
             recipe=self.recipe(overrides, request.context, size=request.size, variant=request.variant),
             data=self.data,
             seed=0,

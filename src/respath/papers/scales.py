@@ -37,6 +37,8 @@ class ScaleRecipe(Document):
     """same: coefficients follow the schedule as they are. matched: their learning rate is raised so that its sum
     over the shorter run equals the paper's, or coefficients could not move as far (decision coefficient-lr); at most
     ``MOST_COEFFICIENT_LR`` times, and where that falls short, page and diff.md say so."""
+    sweep_share: float = Field(1.0, gt=0, le=1)
+    """Part of the steps that runs of a search take (``sweep: true`` in a request's recipe)."""
     precision: Literal["bf16", "fp32"] | None = None
 
 

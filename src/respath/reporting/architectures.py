@@ -56,7 +56,17 @@ FAMILIES = (
     (
         "Residual streams that add",
         "streams",
-        ("pre_ln", "scaled_pre_ln", "sandwich_ln", "lns", "deepnorm", "keel", "hidden_residual", "truncated"),
+        (
+            "pre_ln",
+            "scaled_pre_ln",
+            "sandwich_ln",
+            "lns",
+            "complete_p",
+            "deepnorm",
+            "keel",
+            "hidden_residual",
+            "truncated",
+        ),
         """\
 pre_ln       x ---+------------------------ + ---> x'          scaled   sqrt(1/l) after the norm (lns)
                   '--> norm --> f --------'

@@ -139,6 +139,10 @@ class StreamSpec(Part):
                 f"{self.kind} replaces the norms of the llama backbone; {model.backbone} has its own"
             )
 
+    def recipe(self, model: ModelSpec) -> Mapping[str, Any]:
+        """Fields of the recipe that belong to the stream; a variant's and a request's own win."""
+        return {}
+
     def as_printed(self, model: ModelSpec, context: int) -> Mapping[str, int]:
         """Counts of its paper's that differ from the code's, to stand beside them: they are in no sum."""
         return {}

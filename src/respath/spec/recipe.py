@@ -196,6 +196,8 @@ class RecipeTerms(Document):
     """Decay of the gains of norms (biases have none)."""
     lr_multipliers: dict[str, float] = {}
     """Further learning-rate factors by parameter name (a shell pattern such as ``layers.0.*``)."""
+    eps_multipliers: dict[str, float] = {}
+    """Factors on AdamW's epsilon by parameter name, patterns as above."""
     context: int = Field(ge=2)
     """Tokens per sequence."""
     precision: Precision = "bf16"

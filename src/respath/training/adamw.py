@@ -7,7 +7,9 @@ the functions under the wrappers are called. The numbers are PyTorch's, bit for 
 
 from __future__ import annotations
 
+import fnmatch
 import inspect
+import math
 from typing import Any
 
 import torch
@@ -51,7 +53,9 @@ def weight_decay(role: str, recipe: Recipe) -> float:
 
 def settings(name: str, parameter: torch.nn.Parameter, role: str, recipe: Recipe) -> dict[str, Any]:
     """Group settings of a parameter; see ``respath.training.optimizer``."""
-    return {"role": role, "weight_decay": weight_decay(role, recipe)}
+    found = {"role": role, "weight_decay": weight_decay(role, recipe)}
+    factors = [f for pattern, f in recipe.eps_multipliers.items() if fnmatch.fnmatchcase(name, pattern)]
+    return found | ({"eps": recipe.optimizer.eps * math.prod(factors)} if factors else {})
 
 
 def defaults(recipe: Recipe) -> dict[str, Any]:

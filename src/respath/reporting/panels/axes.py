@@ -206,21 +206,20 @@ def _rate(value: float) -> str:
 def sweep(axes: Axes, panel: Drawn, look: Looks) -> None:
     """Lines with whiskers over a number; the axis has room for every point of the definition, drawn or not."""
     _lines(axes, panel, look, whiskers=True)
-    points = _sweep_points(panel)
     if panel.definition.x.scale == "log":
-        log_ticks(axes, points, _rate)
+        log_ticks(axes, panel.x_points, short_count if min(panel.x_points) >= 1e4 else _rate)
     axes.set_xlim(*_sweep_limits(panel))
+    for line in panel.of("diverged"):
+        # Where there is no loss there is no height: a cross at the upper edge.
+        x = [mark.x for mark in line.marks]
+        colour = look[line.id]["color"]
+        axes.plot(x, [0.97] * len(x), "x", color=colour, transform=axes.get_xaxis_transform(), markersize=6)
     _name(axes, panel)
-
-
-def _sweep_points(panel: Drawn) -> list[float]:
-    return [point.x for line in panel.definition.lines for point in line.points]
 
 
 def _sweep_limits(panel: Drawn) -> tuple[float, float]:
     """Ends of the x axis of a sweep, the same for ours and for what is printed."""
-    points = _sweep_points(panel)
-    low, high = min(points), max(points)
+    low, high = min(panel.x_points), max(panel.x_points)
     if panel.definition.x.scale == "log":
         room = max(high / low, _NARROWEST) ** 0.08
         return low / room, high * room

@@ -11,8 +11,8 @@ from typing import Literal
 from respath.papers.figures import Panel
 from respath.reporting.panels.savings import Saving
 
-#: ours: measured. printed: by the paper. reference: a horizontal line. fit: computed through ours.
-Role = Literal["ours", "printed", "reference", "fit"]
+#: ours: measured. printed: by the paper. reference: a horizontal line. fit: computed through ours. diverged: places without a value.
+Role = Literal["ours", "printed", "reference", "fit", "diverged"]
 
 HEAD = (
     *(
@@ -37,11 +37,12 @@ HEAD = (
 class Mark:
     """One drawn value: the mean over ``seeds``, with its standard error (None for one seed).
 
-    ``difference`` is from the panel's reference run, paired over seeds. ``x`` is None for a horizontal line.
+    ``difference`` is from the panel's reference run, paired over seeds. ``x`` is None for a horizontal line, ``value`` where
+    ``seeds`` runs diverged.
     """
 
     x: float | None
-    value: float
+    value: float | None
     stderr: float | None = None
     seeds: int = 1
     difference: float | None = None
@@ -107,7 +108,9 @@ class Drawn:
     @property
     def is_empty(self) -> bool:
         """Is there nothing of our own to draw?"""
-        return self.grid is None and not any(line.marks for line in self.lines if line.role == "ours")
+        return self.grid is None and not any(
+            line.marks for line in self.lines if line.role in ("ours", "diverged")
+        )
 
     def of(self, role: Role) -> list[Line]:
         """Lines of one role that have marks."""

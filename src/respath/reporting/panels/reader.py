@@ -140,11 +140,12 @@ class Reader:
         if printed is None or request.recipe:
             return None
         context = request.context or self.project.folder(self.paper).paper.recipe.context
-        row = printed.row.format(variant=request.variant, size=request.size, context=context)
+        names = {"variant": request.variant, "size": request.size, "context": context}
+        row, column = printed.row.format(**names), printed.column.format(**names)
         for name in printed.reported:
             document = self.reported(name)
-            if row in document.rows and printed.column in document.columns:
-                value = document.value(row, printed.column)
+            if row in document.rows and column in document.columns:
+                value = document.value(row, column)
                 if is_number(value):
                     return float(value)
         return None

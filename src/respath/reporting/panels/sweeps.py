@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from respath.config.request import RunRequest
+from respath.config.request import RunRequest, merged
 from respath.papers.figures import Bars, Sweep, SweepPoint
 from respath.quantities.quantity import Quantity
 from respath.quantities.sample import Sample
@@ -26,9 +26,9 @@ def _reference(reader: Reader, panel: Sweep | Bars) -> tuple[Sample | None, list
 def sweep(reader: Reader, letter: str, panel: Sweep) -> Drawn:
     """Every line with its points from left to right; printed values as lines of their own."""
     reference, extra = _reference(reader, panel)
-    lines, printed_lines = [], []
+    lines, printed_lines, diverged_lines, x_points = [], [], [], []
     for line in panel.lines:
-        marks, printed_marks = [], []
+        marks, printed_marks, diverged = [], [], []
         first = reader.request(panel.run, line.run, line.points[0].run)
         label = line.label or reader.label(first)
         requests = [reader.request(panel.run, line.run, point.run) for point in line.points]
@@ -38,14 +38,26 @@ def sweep(reader: Reader, letter: str, panel: Sweep) -> Drawn:
             # A line of one point is its label; of several, the point is told by its place.
             name = label if len(line.points) == 1 else f"{label} at {x:g}"
             values = reader.values(request, panel.metric, name)
+            x_points.append(x)
+            if lost := [one for one in values.by_seed.values() if one.state == "diverged"]:
+                diverged.append(Mark(x, None, seeds=len(lost), note="diverged"))
             if values.numbers:
-                marks.append(averaged(x, values, reference))
+                beside = reference if panel.baseline is None else _beside(reader, panel, request)
+                marks.append(averaged(x, values, beside))
             printed = reader.printed(panel.printed, request)
             if printed is not None:
                 printed_marks.append(Mark(x, printed))
         lines.append(reader.line(first, marks, label=label, id=_id(label)))
         printed_lines.append(reader.line(first, printed_marks, label=label, id=_id(label), role="printed"))
-    return Drawn(letter, panel, tuple(lines + printed_lines + extra))
+        diverged_lines.append(reader.line(first, diverged, label=label, id=_id(label), role="diverged"))
+    every = (*lines, *printed_lines, *diverged_lines, *extra)
+    return Drawn(letter, panel, every, x_points=tuple(x_points))
+
+
+def _beside(reader: Reader, panel: Sweep, request: RunRequest) -> Sample | None:
+    """The panel's baseline of a point; None where the point is its own, and has no difference."""
+    other = merged(request, panel.baseline)
+    return None if other == request else reader.sample(Quantity(panel.metric, other))
 
 
 def _place(reader: Reader, panel: Sweep, point: SweepPoint, request: RunRequest) -> float | None:
