@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -328,10 +329,15 @@ def account(
         console.print(table)
 
 
-@app.command(short_help="What targets cost: tokens, hours, disk, downloads.")
+@app.command(short_help="What targets cost, and which jobs would run and why.")
 def plan(
     targets: Annotated[
-        list[str] | None, typer.Argument(metavar="[TARGET]...", help="Default: every table and figure.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[TARGET]...",
+            help="One page on each, and its jobs (default: a line for every table and figure).",
+            autocompletion=complete_target,
+        ),
     ] = None,
     as_json: Json = False,
     scale: Scale = None,
@@ -339,53 +345,117 @@ def plan(
         str | None, typer.Option(help="a100, h100, h100-pcie, h200, b200, ... or cpu (one core).")
     ] = None,
     mfu: Annotated[
-        float | None, typer.Option(help="Share of the peak that training reaches (default 0.4).")
+        float | None,
+        typer.Option(help="Share of the peak that training reaches (default: assumed by the model's size)."),
     ] = None,
 ) -> None:
-    """Runs needed and done, tokens, FLOPs, hours, disk and downloads per target, before spending anything."""
+    """Runs needed and done, tokens, FLOPs, hours, disk, downloads and jobs, before spending anything."""
     from respath.accounting import plan as planning
 
     project = _project(scale)
     chosen = [project.artifact(target) for target in targets] if targets else project.artifacts()
     machine = planning.assumptions(project, project.settings.scale, gpu, mfu)
     result = planning.plan(project, chosen, machine)
+    for row in result["targets"]:
+        row |= _shared_and_stale(project, row["target"]) if targets else {}
     if as_json:
         return _print_json(result)
     console = _console()
-    numbers = ("runs", "done", "tokens", "FLOPs", "device time", "wall", "disk", "download")
-    title = ("title",) if console.width >= 120 else ()
-    table = _grid("target", *numbers, *title, right=("target", *numbers))
-    table.columns[0].justify = "left"
-    for row in [
-        *result["targets"],
-        {"target": "total", "title": "each run, store and download once", **result["total"]},
-    ]:
-        table.add_row(
-            row["target"], str(row["runs"]), str(row["done"]), amount(row["tokens"]), amount(row["flops"]),
-            duration(row["device_hours"]), duration(row["wall_hours"]), amount(row["disk"], "B"),
-            amount(row["download"], "B"), *[row["title"]] * len(title),
-        )  # fmt: skip
-    console.print(table)
+    if targets:
+        for row in result["targets"]:
+            console.print(Text(f"{row['target']}: {row['title']}", style="bold"))
+            print(
+                f"  runs   {row['runs']:,} at scale {result['scale']}: {row['done']:,} done, {row['stale']:,} of them stale; "
+                f"{row['shared']:,} shared with other targets\n"
+                f"  to do  {amount(row['tokens'])} tokens, {amount(row['flops'])} FLOPs: {duration(row['wall_hours'])}, "
+                f"{duration(row['device_hours'])} of device time\n"
+                f"  disk   {amount(row['disk'], 'B')}; {amount(row['download'], 'B')} to download\n"
+            )
+        print(_jobs(project, targets))
+    else:
+        console.print(_targets_table(result, console.width))
     if result["data"]:
-        console.print(_data_table(result))
+        console.print(_data_table(result, console.width))
     for line in planning.assumption_lines(result):
         console.print(line, style="dim")
 
 
-def _data_table(result: dict[str, Any]) -> RichTable:
-    """Each token store of a plan, and below it what more tokens of the kind cost."""
+def _shared_and_stale(project: Resolver, target: str) -> dict[str, int]:
+    """How many runs of a target others need too, and how many ended by other code than today's."""
+    from respath.comparison.code import stale_runs
+    from respath.results.reader import Results
+
+    runs = needs.of_artifact(project, project.artifact(target)).trained
+    others = [a for a in project.artifacts() if a.target != target]
+    elsewhere = {id for other in others for id in needs.of_artifact(project, other).trained}
+    return {"shared": len(elsewhere & set(runs)), "stale": len(stale_runs(Results(project), runs.values()))}
+
+
+def _jobs(project: Resolver, targets: list[str]) -> str:
+    """Which jobs Snakemake would run for targets, and why: its own plan, a line for a rule and a reason."""
+    from respath.jobs import GROUPS
+
+    settings = ["--config", f"scale={project.settings.scale}"]
+    command = [sys.executable, "-m", "snakemake", "-n", "--nocolor", *targets, *settings]
+    done = subprocess.run(command, cwd=project.root, capture_output=True, text=True)
+    said = done.stdout + done.stderr
+    if done.returncode:
+        raise UserError(
+            [line.removeprefix("error: ") for line in said.splitlines() if line.startswith("error: ")]
+            or said.strip()
+        )
+    if GROUPS not in said:
+        return "No jobs: what was asked for is there.\n"
+    return GROUPS + said.split(GROUPS)[1].split("\n\n")[0] + "\n"
+
+
+def _targets_table(result: dict[str, Any], width: int) -> RichTable:
+    """A line for each target; below 110 columns without what needs more."""
+    shown: dict[str, Callable[[dict[str, Any]], str]] = {
+        "runs": lambda row: str(row["runs"]),
+        "done": lambda row: str(row["done"]),
+        "tokens": lambda row: amount(row["tokens"]),
+        "FLOPs": lambda row: amount(row["flops"]),
+        "device time": lambda row: duration(row["device_hours"]),
+        "wall": lambda row: duration(row["wall_hours"]),
+        "disk": lambda row: amount(row["disk"], "B"),
+        "download": lambda row: amount(row["download"], "B"),
+    }
+    if width < 110:
+        shown = {name: text for name, text in shown.items() if name not in ("tokens", "device time")}
+    title = ("title",) if width >= 140 else ()
+    table = _grid("target", *shown, *title, right=tuple(shown))
+    rows = [
+        *result["targets"],
+        {"target": "total", "title": "each run, store and download once", **result["total"]},
+    ]
+    for row in rows:
+        table.add_row(row["target"], *(text(row) for text in shown.values()), *[row["title"]] * len(title))
+    return table
+
+
+def _data_table(result: dict[str, Any], width: int) -> RichTable:
+    """Each token store of a plan, and below it what more tokens of the kind cost; below 110 columns without what needs more."""
     numbers = ("tokens", "text", "download", "disk", "jobs", "scan", "merge", "tokenize", "memory")
+    if width < 110:
+        numbers = ("tokens", "download", "disk", "jobs", "core time", "memory")
     table = _grid("data", *numbers, right=numbers)
+    table.columns[0].overflow = "fold"
     for store, cost in result["data"].items():
         rows = [(store, cost), *(("  extrapolated", more) for more in result["extrapolation"][store])]
         for name, row in rows:
-            hours = (row["scan_hours"], row["merge_hours"], row["tokenize_hours"])
-            table.add_row(
-                name, amount(row["tokens"]), amount(row["text_bytes"], "B"), amount(row["download"], "B"),
-                amount(row["disk"], "B"), f"{row['jobs']:,}",
-                *("?" if value is None else duration(value) for value in hours),
-                "?" if row["memory_mb"] is None else amount(row["memory_mb"] * 1e6, "B"),
-            )  # fmt: skip
+            hours = {step: row[f"{step}_hours"] for step in ("scan", "merge", "tokenize")}
+            hours["core time"] = None if None in hours.values() else sum(hours.values())
+            texts = {
+                "tokens": amount(row["tokens"]),
+                "text": amount(row["text_bytes"], "B"),
+                "download": amount(row["download"], "B"),
+                "disk": amount(row["disk"], "B"),
+                "jobs": f"{row['jobs']:,}",
+                **{step: "?" if value is None else duration(value) for step, value in hours.items()},
+                "memory": "?" if row["memory_mb"] is None else amount(row["memory_mb"] * 1e6, "B"),
+            }
+            table.add_row(name, *(texts[number] for number in numbers))
     return table
 
 

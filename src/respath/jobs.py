@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
+import re
 import sys
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -81,6 +83,68 @@ def check_targets(
         lines.append(f"{name}{hint}")
     if lines:
         raise UserError(lines)
+
+
+#: Snakemake's reasons and what a page says instead; ``{}`` are the files.
+_REASONS = {
+    "Missing output files": "missing: {}",
+    "Incomplete output files": "cut short: {}",
+    "Updated input files": "newer: {}",
+    "Input files updated by another job": "",
+    "Set of input files has changed since last execution": "reads other files than before",
+    "Forced execution": "asked for by -R or -F",
+}
+_CHANGED = "Params have changed since last execution"
+_STAMP = re.compile(r"([^;'\"]+?) [0-9a-f]{8}(?=[;'\"]|$)")
+#: Heading of ``grouped``, by which a page is found in a log.
+GROUPS = "Jobs, a line for a rule and a reason:"
+
+
+def grouped(found: Iterable[tuple[str, str]], width: int = 80) -> str:
+    """A page from the rule and the reason of every job: how many, and which file or key is why."""
+    groups: dict[tuple[str, tuple[str, ...]], list[dict[str, list[str]]]] = {}
+    for rule, reason in found:
+        causes = _causes(reason)
+        groups.setdefault((rule, tuple(causes)), []).append(causes)
+    lines = [GROUPS]
+    widest = max((len(rule) for rule, _ in groups), default=0)
+    for (rule, names), members in groups.items():
+        whys = []
+        for name in names:
+            files = sorted({file for member in members for file in member[name]})
+            more = f" and {len(files) - 1} more" if files[1:] else ""
+            whys.append(name.format(f"{files[0]}{more}") if files else name)
+        why = "; ".join(filter(None, whys)) or "what it reads is made by the jobs above"
+        head = f"{rule:<{widest}} {len(members):>5}  "
+        wrap = textwrap.TextWrapper(
+            width, head, " " * len(head), break_long_words=False, break_on_hyphens=False
+        )
+        lines += wrap.wrap(why)
+    return "\n".join([*lines, ""])
+
+
+def _causes(reason: str) -> dict[str, list[str]]:
+    """What a reason of Snakemake's says -> the files that it names."""
+    reason, _, change = reason.partition(f"{_CHANGED}:")
+    causes: dict[str, list[str]] = {}
+    for part in filter(None, reason.strip("; ").split("; ")):
+        said, _, files = part.partition(": ")
+        causes[_REASONS.get(said, f"{said}: {{}}" if files else said)] = files.split(", ") if files else []
+    if change:
+        causes[f"changed: {_changed(change)}"] = []
+    if len(causes) > 1:
+        causes.pop("", None)  # a job of its own cause needs no other
+    return causes
+
+
+def _changed(text: str) -> str:
+    """Files and keys whose stamps differ; values themselves where they are short."""
+    before, _, now = text.partition("before: ")[2].partition(" now: ")
+    stamps = [{match[0].strip() for match in _STAMP.finditer(side)} for side in (before, now)]
+    if names := sorted({stamp.rsplit(" ", 1)[0] for stamp in stamps[0] ^ stamps[1]}):
+        return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if names[4:] else "")
+    shown = [side.strip().replace("<nothing exclusive>", "(nothing)") for side in (before, now)]
+    return " -> ".join(side if len(side) <= 60 else f"{side[:57]}..." for side in shown)
 
 
 def filed(text: str) -> str:

@@ -68,7 +68,7 @@ def test_table3_trains_exactly_its_ten_runs(fresh):
 
 
 def test_the_scales_target_trains_everything_the_most_important_runs_first(fresh):
-    done = fresh.snakemake("-n", "mini", "--config", "scale=mini")
+    done = fresh.snakemake("-n", "-p", "mini", "--config", "scale=mini")
     jobs = re.findall(
         r"rule train:\n.*?wildcards: run=(\S+)\n +priority: (\d+)\n", done.stdout + done.stderr, re.DOTALL
     )
@@ -102,7 +102,7 @@ def test_nothing_is_planned_when_everything_is_there(done):
 
 def rendered_again(copy: ProjectCopy) -> tuple[set[str], str]:
     """Tables, figures and pages that are planned, and nothing else may be; and what the dry run says."""
-    done = copy.snakemake("-n", "all")
+    done = copy.snakemake("-n", "-p", "all")
     said = done.stdout + done.stderr
     assert done.returncode == 0 and set(job_counts(said)) <= {"table", "figure", "page", "all"}, said[-3000:]
     found = re.findall(r"wildcards: scale=smoke, paper=resformer(?:, (?:table|figure)=(\w+))?\n", said)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ import pytest
 from respath.comparison.closing import closing, main, problems
 from respath.errors import UserError
 from respath.files import sha256_file, write_json
-from respath.jobs import check_targets
+from respath.jobs import GROUPS, check_targets, grouped
 from respath.papers import needs
 from respath.papers.check import open_papers
 from respath.papers.resolve import Resolver, Run
@@ -19,12 +22,77 @@ from respath.results.reader import Results
 from respath.spec.data import tokens_id
 from respath.spec.document import identity
 from tests.dag.disturbed import TOY, named_for_deletion
-from tests.project_copy import ProjectCopy
+from tests.project_copy import ROOT, ProjectCopy, clean_environment, job_counts
 
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory) -> ProjectCopy:
     return ProjectCopy(tmp_path_factory.mktemp("door"))
+
+
+MISSING = "Missing output files: results/runs/{}/train.json; Input files updated by another job: results/tokens/t/manifest.json"
+CHANGED = (
+    "Params have changed since last execution: Union of exclusive params before and now across all output: before: "
+    "'papers/toy/variants.yaml: base 91453e7d; papers/toy/variants.yaml: mix c711bb7f','other 00000000' now: "
+    "'papers/toy/variants.yaml: base f63576ca; papers/toy/variants.yaml: mix c711bb7f','other 00000000' "
+)
+
+
+def test_a_plan_is_a_line_for_a_rule_and_a_reason_and_names_files_and_keys():
+    jobs = [("train", MISSING.format(name)) for name in ("b", "a", "c")]
+    jobs += [
+        ("train", "Forced execution"),
+        ("table", CHANGED),
+        ("eval_items", CHANGED.split("'papers")[0] + "'auto' now: 'wheel' "),
+        ("table", "Updated input files: results/evals/a/loss.json"),
+        ("toy_table1", "Input files updated by another job: reports/out/smoke/toy/table1.csv"),
+    ]
+    assert grouped(jobs).splitlines() == [
+        GROUPS,
+        "train          3  missing: results/runs/a/train.json and 2 more",
+        "train          1  asked for by -R or -F",
+        "table          1  changed: papers/toy/variants.yaml: base",
+        "eval_items     1  changed: 'auto' -> 'wheel'",
+        "table          1  newer: results/evals/a/loss.json",
+        "toy_table1     1  what it reads is made by the jobs above",
+    ]
+
+
+def test_a_dry_run_is_a_page_and_shows_each_job_only_when_asked_to(fresh):
+    short, long = (
+        fresh.snakemake("-n", "all", *more, "--config", "papers=[resformer]") for more in ((), ("-p",))
+    )
+    said = short.stderr + short.stdout
+    page = said[said.index(GROUPS) :].splitlines()
+    assert len(page) < 90 and all(len(line) <= 80 or " results/" in line for line in page[:-2])
+    assert "rule train:" not in said and "Shell command" not in said
+    assert (long.stderr + long.stdout).count("rule train:") == job_counts(said)["train"]
+    counted: dict[str, int] = {}
+    for words in (line.split() for line in page[1:] if line[:1].strip()):
+        if len(words) > 2 and words[1].isdigit():
+            counted[words[0]] = counted.get(words[0], 0) + int(words[1])
+    assert counted == job_counts(said)
+
+
+def planned_page(copy, *arguments) -> str:
+    environment = clean_environment() | {"PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-m", "respath.cli", "plan", *arguments]
+    done = subprocess.run(command, cwd=copy.path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_plan_of_a_target_names_its_jobs_what_is_shared_and_the_key_that_changed(tmp_path):
+    (tmp_path / "project").mkdir()
+    copy = ProjectCopy(tmp_path / "project")
+    page = planned_page(copy, "resformer_table1")
+    assert re.search(r"runs   4 at scale smoke: 0 done, 0 of them stale; \d shared with other targets", page)
+    assert re.search(r"^train +4  missing:$\n +results/runs/resformer-82M-", page, re.MULTILINE)
+    copy.pretend_done("resformer_table13")
+    assert "No jobs: what was asked for is there." in planned_page(copy, "resformer_table13")
+    copy.edit("papers/resformer/tables.yaml", "Training details for training", "Details for training")
+    page = planned_page(copy, "resformer_table13")
+    assert "changed: papers/resformer/tables.yaml: table13" in page
 
 
 TARGETS = ("all", "diff", "smoke", "resformer_table3", "bov_table3", "resformer_fig2")

@@ -68,6 +68,18 @@ def test_flops_are_those_of_the_accounting_and_hours_follow_from_them(root):
     assert row["device_hours"] == pytest.approx(2 * row["wall_hours"])
 
 
+def test_the_share_of_the_peak_is_assumed_by_size_said_to_be_assumed_and_replaced_by_mfu(root):
+    assert [planning.assumed_mfu(round(size)) for size in (1e6, 82e6, 468e6, 2e9)] == [0.30, 0.30, 0.45, 0.45]
+    assert 0.37 < planning.assumed_mfu(196_000_000) < 0.38
+    machine = planning.assumptions(toy(root), "paper", "a100")
+    assert machine.flops_per_second(468_000_000) == pytest.approx(312e12 * machine.devices * 0.45)
+    said = "\n".join(planning.assumption_lines(planned(toy(root), "toy_table1", device="a100")))
+    assert "MFU 0.30 at 82M parameters and 0.45 at 468M parameters (assumptions until measured" in said
+    assert "assumption" not in "\n".join(
+        planning.assumption_lines(planned(toy(root), "toy_table1", device="a100", mfu=0.5))
+    )
+
+
 def test_runs_stores_and_downloads_that_targets_share_count_once_in_the_total(root):
     project = toy(root)
     result = planned(project)
@@ -194,9 +206,7 @@ def test_the_command_prints_targets_data_and_assumptions(root, capsys, monkeypat
     monkeypatch.setenv("RESPATH_ROOT", str(root))
     (root / "config.yaml").write_text("papers: [toy]\n")
     write_json(root / "benchmarks/numbers.json", NUMBERS)
-    monkeypatch.setattr(
-        sys, "argv", ["respath", "plan", "toy_table1", "--scale", "paper", "--gpu", "h200", "--mfu", "0.3"]
-    )
+    monkeypatch.setattr(sys, "argv", ["respath", "plan", "--scale", "paper", "--gpu", "h200", "--mfu", "0.3"])
     assert main() == 0
     said = capsys.readouterr().out
     for word in (
@@ -211,7 +221,7 @@ def test_the_command_prints_targets_data_and_assumptions(root, capsys, monkeypat
         "evaluation left out",
     ):
         assert word in said
-    monkeypatch.setattr(sys, "argv", ["respath", "plan", "toy_table1", "--scale", "paper", "--json"])
+    monkeypatch.setattr(sys, "argv", ["respath", "plan", "--scale", "paper", "--json"])
     assert main() == 0
     result = json.loads(capsys.readouterr().out)
     assert {"targets", "total", "data", "extrapolation", "assumptions"} <= set(result)

@@ -28,6 +28,8 @@ from respath.settings import Settings
 from snakemake import benchmark as snakemake_benchmark
 from snakemake.cli import parse_args as snakemake_arguments
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
+from snakemake_interface_logger_plugins.common import LogEvent
 
 
 def tell(text):
@@ -98,6 +100,27 @@ def profile_with_settings():
             return name.split("|", 1)[1]
 
 
+class OneLineAGroup:
+    """A filter of the log of a dry run: jobs of one rule for one reason are one line. `snakemake -n -p` shows each job instead."""
+
+    def __init__(self):
+        self.jobs = []
+        logger.addFilter(self)
+
+    def filter(self, record):
+        event = getattr(record, "event", None)
+        if not workflow.dryrun or workflow.output_settings.printshellcmds:
+            return True
+        if event == LogEvent.JOB_INFO:
+            self.jobs.append((record.rule_name, record.reason))
+        elif event == LogEvent.RUN_INFO and self.jobs:
+            record.msg, self.jobs = jobs.grouped(self.jobs), []
+        return event not in (LogEvent.JOB_INFO, LogEvent.SHELLCMD) and not record.msg.startswith(
+            ("Reasons:", "Some jobs were triggered by provenance")
+        )
+
+
+OneLineAGroup()
 or_leave(jobs.check_folder, Path.cwd(), Path(workflow.basedir))
 or_leave(jobs.check_writable, Path.cwd())
 

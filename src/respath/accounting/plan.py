@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from typing import Any
 
@@ -50,18 +51,32 @@ def peak_key(product: str) -> str | None:
     return None if "mig" in words else max(fitting, key=len, default=None)
 
 
+#: Parameters -> share of a GPU's peak that training reaches. Assumptions until ``benchmarks/gpu_check.sh`` has measured them;
+#: between the two sizes the logarithm of the parameters is interpolated, beyond them the nearer one is taken.
+ASSUMED_MFU = {82e6: 0.30, 468e6: 0.45}
+#: The same for one CPU core, of ``PEAK_FLOPS["cpu"]``.
+CPU_MFU = 0.4
+
+
+def assumed_mfu(parameters: int) -> float:
+    """The share of a GPU's peak that training a model of so many parameters is assumed to reach."""
+    (small, low), (large, high) = ASSUMED_MFU.items()
+    along = math.log(parameters / small) / math.log(large / small)
+    return low + (high - low) * min(1.0, max(0.0, along))
+
+
 @dataclasses.dataclass(frozen=True)
 class Assumptions:
-    """What the hours and bytes rest on; printed with every plan."""
+    """What the hours and bytes rest on; printed with every plan. ``mfu``: None where it is assumed by the size of the model."""
 
     device: str
     devices: int
-    mfu: float
+    mfu: float | None
 
-    @property
-    def flops_per_second(self) -> float:
-        """Sustained rate of the whole machine."""
-        return PEAK_FLOPS[self.device] * self.devices * self.mfu
+    def flops_per_second(self, parameters: int) -> float:
+        """Sustained rate of the whole machine with a model of so many parameters."""
+        assumed = CPU_MFU if self.device == "cpu" else assumed_mfu(parameters)
+        return PEAK_FLOPS[self.device] * self.devices * (self.mfu or assumed)
 
 
 def assumptions(
@@ -74,7 +89,7 @@ def assumptions(
     gpus = max((folder.paper.hardware.gpus for folder in project.folders()), default=1)
     if mfu is not None and not 0 < mfu <= 1:
         raise UserError(f"--mfu: {mfu} is not a share between 0 and 1")
-    return Assumptions(device=chosen, devices=1 if chosen == "cpu" else gpus, mfu=mfu or 0.4)
+    return Assumptions(device=chosen, devices=1 if chosen == "cpu" else gpus, mfu=mfu)
 
 
 def _run_cost(project: Resolver, run: Run, machine: Assumptions, counted: dict[str, Any]) -> dict[str, Any]:
@@ -90,10 +105,10 @@ def _run_cost(project: Resolver, run: Run, machine: Assumptions, counted: dict[s
     flops = entry.flops.training_per_token * tokens
     path = project.root / "results" / "runs" / run.id / "train.json"
     done = path.exists()
-    seconds = flops / machine.flops_per_second
+    parameters = entry.parameters.total
+    seconds = flops / machine.flops_per_second(parameters)
     if done and machine.device == "cpu":
         seconds = read_json(path).get("cost", {}).get("seconds", seconds)
-    parameters = entry.parameters.total
     keep = project.settings.runtime.keep
     return {
         "run": run.id,
@@ -181,6 +196,17 @@ def _sum(costs: list[dict[str, Any]], machine: Assumptions) -> dict[str, Any]:
     }
 
 
+def _mfu_text(machine: dict[str, Any]) -> str:
+    if machine["mfu"] is not None:
+        return f"MFU {machine['mfu']:g}"
+    if machine["device"] == "cpu":
+        return f"{CPU_MFU:g} of it reached (an assumption)"
+    sizes = " and ".join(
+        f"{mfu:.2f} at {parameters / 1e6:.0f}M parameters" for parameters, mfu in ASSUMED_MFU.items()
+    )
+    return f"MFU {sizes} (assumptions until measured: benchmarks/gpu_check.sh, then --mfu)"
+
+
 def assumption_lines(result: dict[str, Any]) -> list[str]:
     """What the numbers of a plan rest on, a sentence each."""
     machine = result["assumptions"]
@@ -188,7 +214,7 @@ def assumption_lines(result: dict[str, Any]) -> list[str]:
     speed = f"{machine['devices']} x {machine['device']}" if machine["device"] != "cpu" else "one CPU core"
     lines = [
         f"Scale {result['scale']}, seeds {', '.join(map(str, result['seeds']))}. Hours assume {speed} at {peak:.3g} FLOP/s peak "
-        f"(dense bf16) and MFU {machine['mfu']:g}; one run after the other, evaluation left out.",
+        f"(dense bf16) and {_mfu_text(machine)}; one run after the other, evaluation left out.",
         "Time, tokens and downloads count what is not done yet; disk counts everything: "
         f"{FINAL_BYTES} bytes a parameter for final weights and {CHECKPOINT_BYTES} for each checkpoint that is kept, the corpus "
         "as downloaded, the sampled text and the token store. Hours of scanning, merging and tokenizing are core hours.",
