@@ -338,14 +338,19 @@ def test_one_domain_is_a_whole_mix(project):
         assert data.weights == {domain: 1.0}
 
 
-def test_papers_share_token_stores_at_the_small_scales(project):
-    assert (
-        project.at("smoke").paper("bov").data
-        == project.at("smoke").paper("depthbench").data
-        == project.at("smoke").paper("resformer").data
-    )
-    assert project.at("mini").paper("depthbench").data == project.at("mini").paper("resformer").data
-    assert project.at("mini").paper("bov").data.sample == project.at("mini").paper("resformer").data.sample
+def test_papers_share_the_sample_at_smoke_and_the_token_store_where_they_tokenize_alike(project):
+    at = {paper: project.at("smoke").paper(paper).data for paper in ("resformer", "depthbench", "bov")}
+    assert at["depthbench"] == at["resformer"]
+    assert at["bov"].sample == at["resformer"].sample and at["bov"] != at["resformer"]
+
+
+def test_rows_are_packed_at_the_length_that_a_scale_trains_on(project):
+    for scale, row, long in (("smoke", 128, "split"), ("mini", 256, "split"), ("paper", 2048, "crop")):
+        paper = project.at(scale).paper("bov")
+        packing = paper.data.packing
+        assert (packing.kind, packing.row_tokens, packing.long_documents) == ("best_fit", row, long)
+        assert paper.recipe({}).context == row and paper.data.tokenizer.split == "nanochat"
+        assert project.at(scale).paper("resformer").data.packing.kind == "concatenate"
 
 
 def test_a_corpus_of_one_domain_replaces_the_stand_ins_mix_and_not_a_papers_own():

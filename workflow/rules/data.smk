@@ -113,7 +113,8 @@ rule tokenizer:
     threads: 2
     resources:
         spec=lambda w: jobs.filed(canonical_json(identity(TOKENIZERS[w.tokenizer]))),
-        mem_mb=4000,
+        # Training holds the words of its text with their counts; not measured beyond the default of 8 MiB.
+        mem_mb=lambda w: 4000 + getattr(TOKENIZERS[w.tokenizer], "training_bytes", 0) // 250_000,
         runtime=60,
         origin=lambda w: PROJECT.settings.tokenizers.get(w.tokenizer, "auto"),
     params:
