@@ -39,7 +39,7 @@ UserPath = Annotated[str, AfterValidator(_filled_in)]
 
 
 class UserConfig(Document):
-    """config.yaml: the dials that a user turns."""
+    """config.yaml: what a user may set."""
 
     scale: str = "smoke"
     """How large: smoke, mini or paper (a file of scales/)."""

@@ -26,14 +26,14 @@ def toy_loss(run):
     return round(LOSSES[run.variant][run.seed - 1] + BY_SIZE[run.size], 4)
 
 
-def toy_project(scale="smoke", **dials):
+def toy_project(scale="smoke", **chosen):
     """The toy project, read afresh."""
-    return open_papers(ROOT, {"papers": ["toy"], "scale": scale, **dials})
+    return open_papers(ROOT, {"papers": ["toy"], "scale": scale, **chosen})
 
 
-def toy(folder, scale="smoke", dials=None, **changes):
+def toy(folder, scale="smoke", chosen=None, **changes):
     """Project and results of the toy at a scale; ``changes`` go to ``write_results``."""
-    project = toy_project(scale, **(dials or {}))
+    project = toy_project(scale, **(chosen or {}))
     write_results(project, Path(folder), **{"loss_of": toy_loss, **changes})
     return project, Results(project, folder)
 

@@ -91,7 +91,7 @@ def test_without_any_run_there_is_no_verdict(tmp_path):
 
 def test_one_seed_never_gives_a_verdict_however_large_the_difference(tmp_path):
     project, results = toy(
-        tmp_path, "paper", dials={"seeds": [1]}, loss_of=lambda run: 1.0 if run.variant == "mix" else 9.0
+        tmp_path, "paper", chosen={"seeds": [1]}, loss_of=lambda run: 1.0 if run.variant == "mix" else 9.0
     )
     for wanted in (0, 1, 3):
         judged = judged_alone(project, results, claim(needs_seeds=wanted))

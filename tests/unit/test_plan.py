@@ -41,8 +41,8 @@ def root(tmp_path):
     return tmp_path / "project"
 
 
-def toy(root, scale="paper", **dials) -> Resolver:
-    return open_papers(root, {"papers": ["toy"], "scale": scale, **dials})
+def toy(root, scale="paper", **chosen) -> Resolver:
+    return open_papers(root, {"papers": ["toy"], "scale": scale, **chosen})
 
 
 def planned(project, *targets, **machine):

@@ -36,8 +36,8 @@ def paired_toy(tmp_path):
     return folder
 
 
-def open_toy(folder, **dials):
-    return open_papers(folder, {"papers": ["toy"], "scale": "smoke", **dials})
+def open_toy(folder, **chosen):
+    return open_papers(folder, {"papers": ["toy"], "scale": "smoke", **chosen})
 
 
 def seeds_of(project, **request):

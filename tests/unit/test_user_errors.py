@@ -80,7 +80,7 @@ def test_snakemake_says_a_broken_config_in_our_words_and_takes_an_empty_one(tmp_
 
 
 @pytest.mark.parametrize(
-    ("dials", "expected"),
+    ("chosen", "expected"),
     [
         ({"seeds": [-1]}, "seeds: -1 is no seed"),
         ({"seeds": [1, 1]}, "seeds: seed 1 is given twice"),
@@ -88,8 +88,8 @@ def test_snakemake_says_a_broken_config_in_our_words_and_takes_an_empty_one(tmp_
         ({"papers": []}, "papers: is empty"),
     ],
 )
-def test_dials_that_mean_nothing_are_refused(dials, expected):
-    assert expected in problems(open_papers, TOY, {"papers": ["toy"], **dials})
+def test_settings_that_mean_nothing_are_refused(chosen, expected):
+    assert expected in problems(open_papers, TOY, {"papers": ["toy"], **chosen})
 
 
 def test_a_paper_without_its_file_names_the_file(copied):

@@ -1,4 +1,4 @@
-"""Command-line options that comparison and reports share: the project, its dials, and where results lie."""
+"""Command-line options that comparison and reports share: the project, its settings, and where results lie."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Typed configuration: the papers, scales and user dials, resolved to frozen run specs (imports no torch)."""
+"""Typed configuration: the papers, scales and the user's settings, resolved to frozen run specs (imports no torch)."""

@@ -91,17 +91,19 @@ class Attention(nn.Module):
 
     def __init__(self, spec: ModelSpec, n: int):
         super().__init__()
-        home = layout(spec)
+        places = layout(spec)
         self.n, self.head_dim = n, spec.head_dim
-        self.key_home, self.value_home = home.key_home[n], home.value_home[n]
+        self.key_source, self.value_source = places.key_source[n], places.value_source[n]
         later = range(n + 1, spec.layers)
         residual = spec.attention_residual
         self.residual = residual if residual is not None and n + 1 in residual.layers else None
         self.begins = residual.of if residual is not None and n == 0 else None
-        self.joint, joined = n in home.joint, n == 0 and bool(home.joint)
-        self.lends_keys = joined or self.begins == "attention" or any(home.key_home[m] == n for m in later)
-        self.lends_values = joined or any(home.value_home[m] == n for m in later)
-        self.projects_input, self.looks_up = home.projects_input(n), n in home.looked_up
+        self.joint, joined = n in places.joint, n == 0 and bool(places.joint)
+        self.lends_keys = (
+            joined or self.begins == "attention" or any(places.key_source[m] == n for m in later)
+        )
+        self.lends_values = joined or any(places.value_source[m] == n for m in later)
+        self.projects_input, self.looks_up = places.projects_input(n), n in places.looked_up
         self.reads_depth = spec.stream.reads_depth
         self.near = windows(spec)[n] is not None
         make = backbone(spec)
@@ -112,8 +114,8 @@ class Attention(nn.Module):
             spec.dropout,
         )
         self.q_proj = make.projection(spec.width)
-        self.k_proj = make.projection(spec.kv_width) if home.projects_keys(n) else None
-        self.v_proj = make.projection(spec.kv_width) if home.projects_values(n) else None
+        self.k_proj = make.projection(spec.kv_width) if places.projects_keys(n) else None
+        self.v_proj = make.projection(spec.kv_width) if places.projects_values(n) else None
         self.o_proj = make.output()
 
     def heads(self, x: Tensor) -> Tensor:
@@ -147,9 +149,9 @@ class Attention(nn.Module):
                 k = place.cache.append(place.cache.keys, self.n, k, place.slots)
             keys = {**keys, self.n: k} if self.lends_keys else keys
         else:
-            k = keys[self.key_home]
+            k = keys[self.key_source]
 
-        if self.value_home == self.n:
+        if self.value_source == self.n:
             own = next(projected) if self.projects_input else None
             v, remembered = path.mix(self.n, own, remembered, x, self.v_proj)
             v = here = self.heads(v)
@@ -157,7 +159,7 @@ class Attention(nn.Module):
                 v = place.cache.append(place.cache.values, self.n, v, place.slots)
             values = {**values, self.n: v} if self.lends_values else values
         else:
-            v = values[self.value_home]
+            v = values[self.value_source]
 
         seen, depth = place.near if self.near else place.seen, carried.depth
         k, v = seen.within(k).to(q.dtype), (v if self.looks_up else seen.within(v)).to(q.dtype)

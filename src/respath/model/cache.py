@@ -38,13 +38,13 @@ class Cache:
     def __init__(
         self, spec: ModelSpec, batch: int, max_time: int, *, device=None, dtype: torch.dtype | None = None
     ):
-        home = layout(spec)
+        places = layout(spec)
         shape = (batch, max_time, spec.kv_heads, spec.head_dim)
         # Zeros, not empty: a padded query of an empty row attends over column 0, which must not hold NaN.
-        self.keys = {n: torch.zeros(shape, device=device, dtype=dtype) for n in home.key_layers}
-        self.values = {n: torch.zeros(shape, device=device, dtype=dtype) for n in home.value_layers}
+        self.keys = {n: torch.zeros(shape, device=device, dtype=dtype) for n in places.key_layers}
+        self.values = {n: torch.zeros(shape, device=device, dtype=dtype) for n in places.value_layers}
         #: Token ids, once for all layers whose values are found again by id.
-        self.ids = torch.zeros(shape[:2], device=device, dtype=torch.int32) if home.keeps_ids else None
+        self.ids = torch.zeros(shape[:2], device=device, dtype=torch.int32) if places.keeps_ids else None
         #: The last token's normed embedding per row, (batch, width), for smear.
         self.previous = None
         if spec.backbone == "nanochat" and spec.smear:

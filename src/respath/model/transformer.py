@@ -49,8 +49,11 @@ class Transformer(nn.Module):
         self.checkpoint_activations = False
         make = backbone(spec)
         self.softcap, self.enters_normed = make.softcap, make.enters_normed
-        home = layout(spec)
-        self.keeps_ids, self.projects_embedding = home.keeps_ids, bool(home.embedded or home.embedded_too)
+        places = layout(spec)
+        self.keeps_ids, self.projects_embedding = (
+            places.keeps_ids,
+            bool(places.embedded or places.embedded_too),
+        )
         self.embedding = make.embedding()
         self.entry = make.entry()
         self.layers = nn.ModuleList(Layer(spec, n) for n in range(spec.layers))

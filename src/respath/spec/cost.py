@@ -100,15 +100,15 @@ class Account:
 # --- parameters ----------------------------------------------------------------------------------------------------
 
 
-def _outside_parts(spec: ModelSpec, home: Layout) -> dict[str, int]:
+def _outside_parts(spec: ModelSpec, places: Layout) -> dict[str, int]:
     """Embedding, attention, MLP, norms and head."""
     d, kv, frame = spec.width, spec.kv_width, spec.backbone_spec
     biases = frame.bias * (spec.ffn_width + d)
     return {
         "embedding": spec.vocab_size * d,
         "query": spec.layers * spec.projection_size(d),
-        "key": len(home.key_layers) * spec.projection_size(kv),
-        "value": len(home.value_projections) * spec.projection_size(kv),
+        "key": len(places.key_layers) * spec.projection_size(kv),
+        "value": len(places.value_projections) * spec.projection_size(kv),
         "output": spec.layers * spec.projection_size(d),
         "mlp": spec.layers * (frame.mlp_matrices * d * spec.ffn_width + biases),
         "norms": (2 * spec.layers + 1) * d if frame.norm_vectors else 0,
@@ -119,8 +119,8 @@ def _outside_parts(spec: ModelSpec, home: Layout) -> dict[str, int]:
 
 def count_parameters(spec: ModelSpec) -> Parameters:
     """Parameters of a spec, as the module stores them: a projection that a variant replaces does not exist."""
-    home = layout(spec)
-    groups = _outside_parts(spec, home)
+    places = layout(spec)
+    groups = _outside_parts(spec, places)
     for part in (spec.backbone_spec, spec.values, spec.stream):
         for group, count in part.parameters(spec).items():
             groups[group] = groups.get(group, 0) + count
@@ -137,7 +137,7 @@ def count_parameters(spec: ModelSpec) -> Parameters:
         head=head,
         live=total - unused,
         with_replaced=total
-        + (spec.layers - len(home.value_projections)) * spec.projection_size(spec.kv_width),
+        + (spec.layers - len(places.value_projections)) * spec.projection_size(spec.kv_width),
         by_group=groups,
     )
 
@@ -167,15 +167,15 @@ def forward_flops(spec: ModelSpec, context: int, logits: str, attention: str) ->
     ``logits``: ``all`` positions or only the ``last``. ``attention``: ``causal`` counts T^2 / 2 pairs of tokens, ``full`` T^2 (what
     PyTorch's flop counter counts); a layer with a window of w earlier tokens counts w of them for every token.
     """
-    home = layout(spec)
+    places = layout(spec)
     t, d, kv = context, spec.width, spec.kv_width
     by_layer = [pairs(context, window, attention) for window in windows(spec)]
     # Two products (scores, weighted values) of two FLOPs per multiply-add: 4 d per pair of tokens.
-    compared = sum(by_layer) + sum(by_layer[n] for n in (*home.joint, *home.rematched))
+    compared = sum(by_layer) + sum(by_layer[n] for n in (*places.joint, *places.rematched))
     components = {
         "query": 2 * t * d * d * spec.layers,
-        "key": 2 * t * d * kv * len(home.key_layers),
-        "value": 2 * t * d * kv * (len(home.value_projections) + len(home.embedded_too)),
+        "key": 2 * t * d * kv * len(places.key_layers),
+        "value": 2 * t * d * kv * (len(places.value_projections) + len(places.embedded_too)),
         "output": 2 * t * d * d * spec.layers,
         "attention": 2 * d * compared,
         "mlp": 2 * t * spec.backbone_spec.mlp_matrices * d * spec.ffn_width * spec.layers,
@@ -198,20 +198,20 @@ def _rows(spec: ModelSpec, context: int, cache: Keeps) -> tuple[int, int, int]:
     ``full`` keeps every token in every layer, as nanochat's cache does. ``window`` keeps no more than the longest window of the
     layers that read a tensor: V_1 that a long layer reuses is kept whole, whatever layer 1 sees itself.
     """
-    home = layout(spec)
+    places = layout(spec)
     seen = [context if w is None or cache == "full" else min(w, context) for w in windows(spec)]
     key_readers: dict[int, list[int]] = {}
     value_readers: dict[int, list[int]] = {}
     for n in range(spec.layers):
-        key_readers.setdefault(home.key_home[n], []).append(n)
-        value_readers.setdefault(home.value_home[n], []).append(n)
-        if n in home.joint or n in home.rematched:
-            key_readers[home.key_home[0]].append(n)
-        if n in home.joint:
-            value_readers[home.value_home[0]].append(n)
-    keys = sum(max(seen[n] for n in key_readers[layer]) for layer in home.key_layers)
-    values = sum(max(seen[n] for n in value_readers[layer]) for layer in home.value_layers)
-    return keys, values, max((seen[n] for n in home.looked_up), default=0)
+        key_readers.setdefault(places.key_source[n], []).append(n)
+        value_readers.setdefault(places.value_source[n], []).append(n)
+        if n in places.joint or n in places.rematched:
+            key_readers[places.key_source[0]].append(n)
+        if n in places.joint:
+            value_readers[places.value_source[0]].append(n)
+    keys = sum(max(seen[n] for n in key_readers[layer]) for layer in places.key_layers)
+    values = sum(max(seen[n] for n in value_readers[layer]) for layer in places.value_layers)
+    return keys, values, max((seen[n] for n in places.looked_up), default=0)
 
 
 def elements_per_token(spec: ModelSpec, context: int = 1, cache: Keeps = "full") -> int | float:

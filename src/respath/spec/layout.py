@@ -18,8 +18,8 @@ class Layout:
     found again by token id.
     """
 
-    key_home: tuple[int, ...]
-    value_home: tuple[int, ...]
+    key_source: tuple[int, ...]
+    value_source: tuple[int, ...]
     tabled: frozenset[int] = frozenset()
     """Layers whose values are rows of a token table and nothing else: no W^V."""
     looked_up: frozenset[int] = frozenset()
@@ -35,11 +35,11 @@ class Layout:
 
     def projects_keys(self, n: int) -> bool:
         """Whether layer ``n`` has a W^K."""
-        return self.key_home[n] == n
+        return self.key_source[n] == n
 
     def projects_values(self, n: int) -> bool:
         """Whether layer ``n`` has a W^V."""
-        return self.value_home[n] == n and n not in self.tabled
+        return self.value_source[n] == n and n not in self.tabled
 
     def projects_input(self, n: int) -> bool:
         """Whether layer ``n`` applies its W^V to its own input."""
@@ -48,17 +48,17 @@ class Layout:
     @property
     def key_layers(self) -> tuple[int, ...]:
         """Layers that project keys; theirs are stored while decoding."""
-        return tuple(sorted(set(self.key_home)))
+        return tuple(sorted(set(self.key_source)))
 
     @property
     def value_layers(self) -> tuple[int, ...]:
         """Layers whose values are stored while decoding."""
-        return tuple(sorted(set(self.value_home) - self.looked_up))
+        return tuple(sorted(set(self.value_source) - self.looked_up))
 
     @property
     def value_projections(self) -> tuple[int, ...]:
         """Layers that have a W^V."""
-        return tuple(n for n in range(len(self.value_home)) if self.projects_values(n))
+        return tuple(n for n in range(len(self.value_source)) if self.projects_values(n))
 
     @property
     def keeps_ids(self) -> bool:
@@ -69,13 +69,13 @@ class Layout:
 def layout(spec: ModelSpec) -> Layout:
     """Layout of a spec: own keys and values, less what its parts take from elsewhere."""
     own = tuple(range(spec.layers))
-    home = Layout(own, own)
+    places = Layout(own, own)
     if spec.sharing is not None:
-        home = spec.sharing.layout(home)
-    home = spec.values.layout(home)
+        places = spec.sharing.layout(places)
+    places = spec.values.layout(places)
     if spec.attention_residual is not None:
-        home = spec.attention_residual.layout(home)
-    return home
+        places = spec.attention_residual.layout(places)
+    return places
 
 
 def windows(spec: ModelSpec) -> tuple[int | None, ...]:

@@ -44,13 +44,13 @@ class Sharing(Document):
                 f"sharing values every {self.every} layers and the value path {model.values.kind} exclude each other"
             )
 
-    def layout(self, home: Layout) -> Layout:
+    def layout(self, places: Layout) -> Layout:
         """The first layer of each group is where the others read."""
-        first = tuple(n - n % self.every for n in range(len(home.key_home)))
+        first = tuple(n - n % self.every for n in range(len(places.key_source)))
         return dataclasses.replace(
-            home,
-            key_home=first if self.keys else home.key_home,
-            value_home=first if self.values else home.value_home,
+            places,
+            key_source=first if self.keys else places.key_source,
+            value_source=first if self.values else places.value_source,
         )
 
 
@@ -73,11 +73,11 @@ class AttentionResidual(Document):
                 "attention_residual of attention adds matrices over the same keys; it excludes windows"
             )
 
-    def layout(self, home: Layout) -> Layout:
+    def layout(self, places: Layout) -> Layout:
         """A residual of attention matrices takes the first layer's to each target's values."""
         if self.of != "attention":
-            return home
-        return dataclasses.replace(home, rematched=frozenset(layer - 1 for layer in self.layers))
+            return places
+        return dataclasses.replace(places, rematched=frozenset(layer - 1 for layer in self.layers))
 
     def unused(self, model: ModelSpec) -> int:
         """Projections before which a fixed 0 stands."""

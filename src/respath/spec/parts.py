@@ -61,9 +61,9 @@ class ValuePathSpec(Part):
         """The layers whose values are not their own, numbered from 1."""
         return ()
 
-    def layout(self, home: Layout) -> Layout:
-        """``home`` with what this path changes: where keys and values come from, which projections exist."""
-        return home
+    def layout(self, places: Layout) -> Layout:
+        """``places`` with what this path changes: where keys and values come from, which projections exist."""
+        return places
 
     @abstractmethod
     def starts(self) -> Mapping[str, float]:

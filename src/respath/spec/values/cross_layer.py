@@ -29,9 +29,9 @@ class CrossLayerSpec(TargetedValues):
                 "attention_residual of attention and cross_layer both redefine the attention matrix; choose one"
             )
 
-    def layout(self, home: Layout) -> Layout:
+    def layout(self, places: Layout) -> Layout:
         """Targets read layer 1's keys and values too."""
-        return dataclasses.replace(home, joint=self.indices)
+        return dataclasses.replace(places, joint=self.indices)
 
     def parameters(self, model: ModelSpec) -> Mapping[str, int]:
         """None."""

@@ -50,11 +50,11 @@ class EmbeddingSpec(BesideOwn):
 
     kind: Literal["embedding"]
 
-    def layout(self, home: Layout) -> Layout:
+    def layout(self, places: Layout) -> Layout:
         """W^V is applied to the embedding, and where it is added to the layer's input as well."""
         if self.combine == "replace":
-            return dataclasses.replace(home, embedded=self.indices)
-        return dataclasses.replace(home, embedded_too=self.indices)
+            return dataclasses.replace(places, embedded=self.indices)
+        return dataclasses.replace(places, embedded_too=self.indices)
 
     def parameters(self, model: ModelSpec) -> Mapping[str, int]:
         """One coefficient per target, two where the own value is added."""

@@ -26,10 +26,10 @@ class ReuseSpec(TargetedValues):
         self.refuse_source(self.source, model)
         self.refuse_zero(not self.learnable and self.scale == 0.0)
 
-    def layout(self, home: Layout) -> Layout:
+    def layout(self, places: Layout) -> Layout:
         """Targets read the source's values."""
-        values = [self.source - 1 if n in self.indices else own for n, own in enumerate(home.value_home)]
-        return dataclasses.replace(home, value_home=tuple(values))
+        values = [self.source - 1 if n in self.indices else own for n, own in enumerate(places.value_source)]
+        return dataclasses.replace(places, value_source=tuple(values))
 
     def parameters(self, model: ModelSpec) -> Mapping[str, int]:
         """One scale per target."""

@@ -37,12 +37,12 @@ class TableSpec(BesideOwn):
         if self.gate and model.width < GATE_CHANNELS:
             raise ValueError(f"the table's gate reads {GATE_CHANNELS} channels; the model is narrower")
 
-    def layout(self, home: Layout) -> Layout:
+    def layout(self, places: Layout) -> Layout:
         """Replaced values have no W^V; without a gate, which depends on context, they are found again by token id."""
         if self.combine == "add":
-            return home
+            return places
         looked_up = frozenset() if self.gate else self.indices
-        return dataclasses.replace(home, tabled=self.indices, looked_up=looked_up)
+        return dataclasses.replace(places, tabled=self.indices, looked_up=looked_up)
 
     def parameters(self, model: ModelSpec) -> Mapping[str, int]:
         """Tables, gates, and coefficients."""
