@@ -10,9 +10,11 @@ import pytest
 from respath.accounting import account
 from respath.comparison.cells import MATCH, build_grid
 from respath.config.request import RunRequest
+from respath.papers import needs
 from respath.papers.check import open_papers
 from respath.papers.paper import PaperRecipe
 from respath.papers.scaling import nanochat
+from respath.reporting.layout import Shown
 from respath.results.reader import Results
 from respath.spec.model import ModelSpec
 
@@ -102,3 +104,13 @@ def test_counts_of_bov_agree_with_an_independent_recomputation(size, layers, wid
         assert of.of_cache_windows == pytest.approx(windowed / (2 * batch * sum(seen)), abs=1e-15)
         assert of.of_values_windows == pytest.approx(windowed / (batch * sum(seen)), abs=1e-15)
     assert math.isclose(account(f"bov/{size}/bov", context=32_768).saved.of_cache, 0.0, abs_tol=1e-15)
+
+
+def test_a_text_that_ends_with_a_digit_is_no_number():
+    assert not any(Shown("number", text).is_number for text in ("bf16", "final frac. 0.05", "not run", ""))
+    assert all(Shown("number", text).is_number for text in ("7", "-0.5", "+0.03", "1e-05"))
+
+
+def test_runs_of_24_layers_are_planned_at_paper_and_smoke_alone():
+    sizes = {scale: {run.size for run in needs.all_runs(PROJECTS[scale]).values()} for scale in SCALES}
+    assert sizes == {"smoke": {"d12", "d24"}, "mini": {"d12"}, "paper": {"d12", "d24"}}

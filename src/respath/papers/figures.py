@@ -13,7 +13,7 @@ from respath.config.request import RunRequest, merged
 from respath.errors import did_you_mean
 from respath.letters import Text
 from respath.papers.reported import PrintedCell
-from respath.papers.tables import target_names
+from respath.papers.tables import Only, target_names
 from respath.quantities import metrics
 from respath.quantities.analyses import unknown_series
 from respath.quantities.quantity import Quantity
@@ -53,6 +53,8 @@ class Panel(Document):
     title: Text
     run: RunRequest = RunRequest()
     """Under the requests of lines and points, over the figure's."""
+    only: Only | None = None
+    """Scales at which the panel's runs are trained; null: all. Elsewhere the panel says why it is empty."""
 
     def wanted(self) -> Iterator[Wanted]:
         """Every run that the panel reads."""
@@ -430,9 +432,11 @@ class Panels(Document):
             raise ValueError("layout: all rows must be equally long")
         return self
 
-    def quantities(self) -> Iterator[tuple[str, Quantity]]:
-        """What the panels read of runs and models, with the key that names each."""
+    def quantities(self, scale: str | None = None) -> Iterator[tuple[str, Quantity]]:
+        """What the panels read of runs and models (at one scale, or at any), with the key that names each."""
         for i, panel in enumerate(self.panels):
+            if scale and panel.only and scale not in panel.only.scales:
+                continue
             for wanted in panel.wanted():
                 run = merged(self.run, *wanted.layers)
                 yield from ((f"panels.{i}.{wanted.key}", Quantity(metric, run)) for metric in wanted.metrics)

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator
 
 from respath.config.request import RunRequest, merged
 from respath.papers.claims import Claim
-from respath.papers.figures import Panels
+from respath.papers.figures import Panel, Panels
 from respath.papers.library import Artifact
 from respath.papers.resolve import Resolver, Run
 from respath.papers.tables import Row, Table
@@ -17,9 +17,9 @@ from respath.quantities.quantity import Checkpoint, Quantity
 from respath.spec.data import Data, tokens_id
 
 
-def excluded(resolver: Resolver, row: Row) -> str | None:
-    """Why a row's runs are not trained at this scale; None where they are."""
-    return row.only.because if row.only and resolver.scale.id not in row.only.scales else None
+def excluded(resolver: Resolver, part: Row | Panel) -> str | None:
+    """Why the runs of a row or panel are not trained at this scale; None where they are."""
+    return part.only.because if part.only and resolver.scale.id not in part.only.scales else None
 
 
 def named(artifact: Artifact) -> Iterator[tuple[str, Quantity]]:
@@ -69,7 +69,8 @@ def quantities(resolver: Resolver, artifact: Artifact) -> list[Quantity]:
             for row, quantity in cells
             if quantity and (is_exact(quantity.metric) or excluded(resolver, row) is None)
         ]
-    found = [quantity for _, quantity in named(artifact)]
+    shown = definition.quantities(resolver.scale.id) if isinstance(definition, Panels) else named(artifact)
+    found = [quantity for _, quantity in shown]
     for panel in getattr(definition, "panels", ()):
         if panel.kind == "checkpoints":
             metric = f"checkpoint.{panel.series}"

@@ -93,6 +93,24 @@ class Total(Document):
         return self
 
 
+class DrawnCurve(Document):
+    """A curve that the paper draws and does not print, read off: ``values`` in the table's unit after so many ``steps``."""
+
+    row: str
+    version: str | None = None
+    accuracy: float = Field(gt=0)
+    """How exactly a value could be read off."""
+    tokens_per_step: int = Field(ge=1)
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+
+    @model_validator(mode="after")
+    def _points(self):
+        if len(self.steps) != len(self.values) or list(self.steps) != sorted(set(self.steps)):
+            raise ValueError("has as many rising `steps` as `values`")
+        return self
+
+
 class Reported(Document):
     """The printed numbers of one table or figure."""
 
@@ -105,6 +123,16 @@ class Reported(Document):
     notes: tuple[Text, ...] = ()
     also_printed: tuple[AlsoPrinted, ...] = ()
     totals: tuple[Total, ...] = ()
+    curves: tuple[DrawnCurve, ...] = ()
+
+    def curve(self, row: str) -> list[tuple[float, float]]:
+        """Tokens and value of each point of a row's drawn curve; none where no curve was read off."""
+        return [
+            (float(step * curve.tokens_per_step), value)
+            for curve in self.curves
+            if curve.row == row
+            for step, value in zip(curve.steps, curve.values, strict=True)
+        ]
 
     def cell(self, row: str, column: str) -> Cell:
         """The cell; one without a value where the paper prints none there. UserError for an unknown name."""
@@ -175,12 +203,13 @@ def _inconsistencies(reported: Reported) -> Iterator[tuple[tuple[str | int, ...]
     for index, row in enumerate(reported.rows):
         if row in reported.rows[:index]:
             yield ("rows", index), f"{row!r} is listed twice; give each row its own id"
-    for kind, entries in (("cells", reported.cells), ("also_printed", reported.also_printed)):
+    entries_of = {kind: getattr(reported, kind) for kind in ("cells", "also_printed", "curves")}
+    for kind, entries in entries_of.items():
         for index, entry in enumerate(entries):
             if entry.row not in reported.rows:
                 hint = did_you_mean(entry.row, reported.rows)
                 yield (kind, index, "row"), f"{entry.row!r} is not in `rows`{hint}; add it there"
-            if entry.column not in reported.columns:
+            if kind != "curves" and entry.column not in reported.columns:
                 hint = did_you_mean(entry.column, reported.columns)
                 yield (kind, index, "column"), f"{entry.column!r} is not in `columns`{hint}; declare it there"
     seen = set()

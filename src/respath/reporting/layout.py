@@ -45,7 +45,8 @@ class Shown:
     @property
     def is_number(self) -> bool:
         """Is this a number (and not a word in a column of numbers)?"""
-        return self.kind == "number" and bool(self.text) and self.text[-1].isdigit()
+        ends = self.text.lstrip("+-")[:1], self.text[-1:]
+        return self.kind == "number" and all(map(str.isdigit, ends))
 
 
 @dataclasses.dataclass(frozen=True)

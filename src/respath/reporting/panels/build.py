@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import string
 
+from respath.papers import needs
 from respath.papers.library import Artifact
 from respath.papers.resolve import Resolver
 from respath.reporting.panels import layers, sizes, sweeps, training
-from respath.reporting.panels.data import Shown
+from respath.reporting.panels.data import Drawn, Shown
 from respath.reporting.panels.reader import Reader
 from respath.results.reader import Results
 
@@ -33,5 +34,7 @@ def shown(project: Resolver, results: Results, artifact: Artifact) -> Shown:
     panels = []
     for letter, panel in zip(string.ascii_uppercase, artifact.definition.panels, strict=False):
         reader.panel = letter
-        panels.append(READERS[panel.kind](reader, letter, panel))
+        excluded = needs.excluded(project, panel)
+        read = READERS[panel.kind](reader, letter, panel) if excluded is None else None
+        panels.append(read or Drawn(letter, panel, empty=excluded))
     return Shown(artifact.target, tuple(panels), reader.notes(), project.scale.comparable)
