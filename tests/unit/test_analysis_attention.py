@@ -10,7 +10,8 @@ import torch
 
 from respath.measure.analyses import received
 from respath.measure.analyses.importance import Importance, entropy, uniform_importance
-from respath.measure.analyses.trace import Trace, listening, trace
+from respath.measure.analyses.replacing import listening
+from respath.measure.analyses.trace import Trace, trace
 from tests.unit import backbone_models, stream_models, value_models
 from tests.unit.value_models import ByEquations
 

@@ -17,6 +17,16 @@ from tests.unit.noise import with_noise
 from tests.unit.paper_variants import REFS, small_spec
 
 TIME = 9
+#: Modules with one entry per layer in every series (and how many more in these), and arrays of (layers, positions).
+LAYERED = {
+    "similarity": {"hidden_layers": 1},
+    "coefficients": {},
+    "gradients": {},
+    "removal": {},
+    "pca": {"components": 1},
+    "importance": {},
+    "norms": {},
+}
 #: One of each kind of value path, attention, stream and backbone; the others run with the slow tests.
 QUICK = {
     ("resformer", "transformer"),
@@ -66,9 +76,9 @@ def test_a_variant_goes_through_every_analysis(paper, variant):
         assert set(findings.scalars) <= set(expected.scalars)
         assert set(findings.series) <= set(expected.series)
         assert set(findings.arrays) == set(expected.arrays)
-        lengths = {key: len(values) for key, values in findings.series.items()}
-        more = {"hidden_layers": 1, "components": 1}
-        assert lengths == {key: spec.layers + more.get(key, 0) for key in lengths}
+        if name in LAYERED:
+            lengths = {key: len(values) for key, values in findings.series.items()}
+            assert lengths == {key: spec.layers + LAYERED[name].get(key, 0) for key in lengths}
         for array in findings.arrays.values():
             assert array.shape == (spec.layers, TIME) and np.isfinite(array).all()
     importance = found["importance"]

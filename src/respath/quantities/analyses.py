@@ -1,7 +1,7 @@
 """Which analyses there are and what each one measures, by name (no torch: configurations are checked against it).
 
 A metric is ``analysis.<module>.<scalar>``. Series have one entry per layer, the first for layer 1, unless said otherwise;
-an entry is null where a layer has no such quantity. What the names mean stands in the module of that name.
+an entry is null where a layer has no such quantity. Maps over layers are series of rows. What the names mean stands in the module of that name.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from respath.errors import did_you_mean
 
 
 class Outputs(NamedTuple):
-    """Names of what one module measures. ``ratios``: scalars of a comparison, left run over right run, of a scalar."""
+    """Names of what one module measures. ``ratios``: scalars of a comparison, left run over right run, of a scalar; ``units``:
+    of scalars that have one.
+    """
 
     scalars: tuple[str, ...] = ()
     series: tuple[str, ...] = ()
     arrays: tuple[str, ...] = ()
     ratios: dict[str, str] = {}
+    units: dict[str, str] = {}
 
 
 #: Gradient norms of the first layer, in the readings of ``respath.measure.analyses.gradients``.
@@ -104,7 +107,74 @@ CATALOGUE: dict[str, Outputs] = {
         ),
         arrays=("value", "hidden", "value_packed", "hidden_packed"),
     ),
+    "angular": Outputs(
+        scalars=("late_step_mean", "late_mean", "late_step_mean_mixes", "late_mean_mixes"),
+        series=("step", "by_distance", "step_mixes", "by_distance_mixes"),
+    ),
+    "causal": Outputs(
+        scalars=(
+            "late_share",
+            "late_above",
+            "late_pairs",
+            "late_mean",
+            "late_share_corrected",
+            "late_share_mixes",
+        ),
+        series=("score", "score_corrected", "score_mixes", "thresholds", "late_shares"),
+        units=dict.fromkeys(("late_share", "late_share_corrected", "late_share_mixes"), "1"),
+    ),
+    "permutation": Outputs(
+        scalars=("loss", "late_share", "late_above", "late_pairs", "late_mean", "late_signed_mean"),
+        series=("score", "signed", "thresholds", "late_shares"),
+        units={"loss": "nats/token", "late_share": "1"},
+    ),
+    "lens": Outputs(
+        scalars=("final_loss", "rises", "largest_rise"),
+        series=("kl", "exit_loss", "top5"),
+        units={"final_loss": "nats/token"},
+    ),
+    "pruning": Outputs(
+        scalars=("loss", "first", "last", "mean", "late_mean", "late_max"),
+        series=("increase", "increase_corrected"),
+        units=dict.fromkeys(("loss", "first", "last", "mean", "late_mean", "late_max"), "nats/token"),
+    ),
+    "paths": Outputs(scalars=("newest_mean", "embedding_mean"), series=("weights",)),
+    "reads": Outputs(
+        scalars=("unread_layers", "unread_share"),
+        series=("newest", "embedding", "unread_limits", "unread_by_limit"),
+        units={"unread_share": "1"},
+    ),
+    "transport": Outputs(
+        scalars=(
+            "effective_rank",
+            "effective_rank_low",
+            "effective_rank_high",
+            "overlap",
+            "overlap_low",
+            "overlap_high",
+            "documents",
+        ),
+        series=(
+            "spectrum",
+            "steps",
+            "effective_rank_along",
+            "effective_rank_along_low",
+            "effective_rank_along_high",
+            "overlap_along",
+            "overlap_along_low",
+            "overlap_along_high",
+            "off_diagonal_along",
+            "gates_along",
+            "static_along",
+        ),
+    ),
 }
+
+
+def unit_of(name: str) -> str:
+    """Unit of ``<module>.<scalar>``; empty where it has none."""
+    module, _, field = name.partition(".")
+    return CATALOGUE[module].units.get(field, "") if module in CATALOGUE else ""
 
 
 def unknown_module(name: str) -> str | None:

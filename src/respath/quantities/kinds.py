@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from respath.errors import UserError, did_you_mean
 from respath.files import dig
 from respath.quantities import keeping
-from respath.quantities.analyses import CATALOGUE, unknown_module
+from respath.quantities.analyses import CATALOGUE, unit_of, unknown_module
 from respath.quantities.core import FIELDS, MEANS, SUITES
 from respath.quantities.quantity import Items, Reading, missing
 
@@ -550,12 +550,12 @@ _RECORDS = (
     Kind(
         "analysis", "states, attention and gradients of a trained run", of="run", path="analyses/{run}/analysis.json",
         arrays="analyses/{run}/arrays.npz", writes="analysis", keys=("status", "modules"),
-        read=_read_analysis, unknown=_unknown_analysis, is_series=_is_series, kept="run", keep=keeping.without_arrays, lacks="trained, not analysed",
+        read=_read_analysis, unknown=_unknown_analysis, unit=unit_of, is_series=_is_series, kept="run", keep=keeping.without_arrays, lacks="trained, not analysed",
     ),
     Kind(
         "untrained", "the same of a run as it is before training", of="start", path="analyses/{run}/untrained.json",
         arrays="analyses/{run}/untrained.npz", writes="analysis", keys=("status", "modules"),
-        read=_read_analysis, unknown=_unknown_analysis, is_series=_is_series, kept="summary", keep=keeping.without_arrays, lacks="not analysed",
+        read=_read_analysis, unknown=_unknown_analysis, unit=unit_of, is_series=_is_series, kept="summary", keep=keeping.without_arrays, lacks="not analysed",
     ),
     Kind(
         "ngrams", "n-grams of a run's own tokens, on the same validation text", of="start", path="evals/{run}/ngrams.json",
@@ -565,7 +565,7 @@ _RECORDS = (
     Kind(
         "checkpoint", "the same of weights from elsewhere", of="checkpoint",
         path="analyses/checkpoint-{checkpoint}-{scale}/analysis.json", arrays="analyses/checkpoint-{checkpoint}-{scale}/arrays.npz",
-        writes="analysis", keys=("status", "modules"), read=_read_analysis, unknown=_unknown_analysis, is_series=_is_series, lacks="not analysed",
+        writes="analysis", keys=("status", "modules"), read=_read_analysis, unknown=_unknown_analysis, unit=unit_of, is_series=_is_series, lacks="not analysed",
     ),
     Kind(
         "account", "parameters, FLOPs and KV bytes in closed form", of="model", compute=lambda subject: subject.account(),

@@ -155,8 +155,8 @@ def inputs_for(folder: Path, manifest: Path, context: int, sequences: int) -> In
         return Inputs.read(manifest, context, sequences)
     # Another vocabulary needs more or fewer tokens for a text: twice the text leaves enough of it.
     longer = Inputs.read(manifest, 2 * context, sequences)
-    encoded = Inputs(*(encode_again(rows, store, folder, context) for rows in longer))
-    if not all(sum(map(len, rows.values())) for rows in encoded):
+    encoded = Inputs(*(encode_again(rows, store, folder, context) for rows in (longer.packed, longer.starts)))
+    if not all(sum(map(len, rows.values())) for rows in (encoded.packed, encoded.starts)):
         raise UserError(
             f"{folder}: no frozen sequence has {context} of its tokens; choose a smaller --context"
         )

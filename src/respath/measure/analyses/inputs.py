@@ -36,16 +36,27 @@ class Inputs(NamedTuple):
     """Token ids by domain, int64 (rows, context): a keyed subset of the validation split, the same for every model.
 
     ``packed``: as training cuts them. ``starts``: each begins with the first token of a document and runs on into the
-    next ones where that is short; a domain of few, long documents has fewer of them.
+    next ones where that is short; a domain of few, long documents has fewer of them. ``end``: the token that ends a document.
     """
 
     packed: dict[str, np.ndarray]
     starts: dict[str, np.ndarray]
+    end: int | None = None
 
     @classmethod
     def read(cls, manifest: Path, context: int, sequences: int) -> Inputs:
         """At most ``sequences`` rows per domain. Raises UserError for a domain without one whole row."""
-        return cls(validation_rows(manifest, context, sequences), document_rows(manifest, context, sequences))
+        end = load_manifest(manifest)["tokenizer"]["eos_id"]
+        return cls(
+            validation_rows(manifest, context, sequences), document_rows(manifest, context, sequences), end
+        )
+
+    def window(self, sequences: int, tokens: int) -> np.ndarray:
+        """At most ``sequences`` packed rows, of their first ``tokens`` tokens: the domains' first rows, then their second ones."""
+        domains = [self.packed[domain] for domain in sorted(self.packed)]
+        longest = max(map(len, domains))
+        ordered = [rows[i] for i in range(longest) for rows in domains if i < len(rows)]
+        return np.stack(ordered[:sequences])[:, :tokens]
 
     def describe(self) -> dict[str, Any]:
         """For the result: domains, number of sequences of either kind, hashes of their ids."""

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from respath.measure.analyses.findings import Findings, mean
-from respath.measure.analyses.trace import listening
+from respath.measure.analyses.replacing import listening
 from respath.model.loss import head_cross_entropy
 from respath.model.transformer import Transformer
 

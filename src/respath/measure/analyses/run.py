@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from respath.files import sha256_file
-from respath.fingerprint import measured_by, measuring_code
+from respath.fingerprint import IMPORTED, measured_by, measuring_code, trained_as
 from respath.measure.analyses.findings import Findings
 from respath.measure.analyses.inputs import Inputs
 from respath.measure.analyses.stage import analyse_model, document, scores_finite
 from respath.measure.weights import load_trained, read_train, refuse_other_manifest
 from respath.spec.run import RunSpec
+from respath.training.folders import kept_weights
+
+if TYPE_CHECKING:
+    from respath.model.transformer import Transformer
 
 Result = tuple[dict[str, Any], dict[str, Findings]]
+
+
+def marks_of(
+    record: dict[str, Any], spec: RunSpec, checkpoints: Path, device: str
+) -> Iterator[tuple[int, Transformer]]:
+    """Steps of a run whose weights are there besides the final ones, in order, each with the model: 0 as drawn, then the kept ones.
+
+    Kept weights that are gone, or are not the recorded ones, are left out; an imported run's start is not known.
+    """
+    import safetensors.torch
+    import torch
+
+    from respath.model import build_model
+
+    if trained_as(record) == IMPORTED:
+        return
+    model = build_model(spec.model, seed=spec.seed, device=device, dtype=torch.float32).eval()
+    yield 0, model
+    for kept in record.get("kept_weights") or ():
+        path = kept_weights(checkpoints, kept["step"])
+        # The end is measured from the final weights.
+        if kept["step"] < record["steps"] and path.is_file() and sha256_file(path) == kept["sha256"]:
+            safetensors.torch.load_model(model, path, strict=True, device=str(device))
+            yield kept["step"], model
 
 
 def analyse_trained(
@@ -49,7 +77,8 @@ def analyse_trained(
     if not scores_finite(model, inputs, device):
         reason = "the model's scores of the sequences are not finite"
         return document(record["run"], {}, None, **more, reason=reason), {}
-    found = analyse_model(model, inputs, modules, device)
+    marks = marks_of(record, spec, checkpoints, device)
+    found = analyse_model(model, inputs, modules, device, record.get("steps"), marks)
     return document(record["run"], found, inputs, **more), found
 
 

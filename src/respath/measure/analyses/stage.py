@@ -12,7 +12,21 @@ from torch import Tensor
 
 from respath.errors import UserError
 from respath.files import atomic_open, write_json
-from respath.measure.analyses import coefficients, gradients, importance, norms, removal
+from respath.measure.analyses import (
+    angular,
+    causal,
+    coefficients,
+    gradients,
+    importance,
+    lens,
+    norms,
+    paths,
+    permutation,
+    pruning,
+    reads,
+    removal,
+    transport,
+)
 from respath.measure.analyses.findings import Findings
 from respath.measure.analyses.importance import Importance
 from respath.measure.analyses.inputs import Inputs
@@ -32,6 +46,16 @@ OF_STATES: dict[str, type] = {"similarity": Similarity, "pca": PCA, "importance"
 POSITIONAL = {"importance": importance.both, "norms": norms.both}
 #: Modules that look at losses, on packed rows as training has them.
 OF_LOSSES = {"gradients": gradients.measure, "removal": removal.measure}
+#: Modules that look at states between blocks or intervene on blocks, each on a sample of packed rows of its own size.
+OF_BLOCKS = {
+    "angular": angular,
+    "causal": causal,
+    "permutation": permutation,
+    "lens": lens,
+    "pruning": pruning,
+    "paths": paths,
+    "reads": reads,
+}
 
 Tracer = Callable[[Tensor, bool], Trace]
 
@@ -48,7 +72,11 @@ def wanted_modules(names: Iterable[str]) -> list[str]:
 
 def batches(rows: dict[str, np.ndarray], device: str) -> Iterator[Tensor]:
     """Ids (rows, context) in pieces that one forward pass takes; domains in order, each row once."""
-    joined = np.concatenate([rows[domain] for domain in sorted(rows)])
+    yield from pieces(np.concatenate([rows[domain] for domain in sorted(rows)]), device)
+
+
+def pieces(joined: np.ndarray, device: str) -> Iterator[Tensor]:
+    """The same of rows (rows, context)."""
     step = max(1, TOKENS.get(device.split(":")[0], TOKENS["other"]) // joined.shape[1])
     for start in range(0, len(joined), step):
         yield torch.from_numpy(joined[start : start + step]).to(device)
@@ -76,9 +104,17 @@ def analyse_traced(
 
 
 def analyse_model(
-    model: Transformer, inputs: Inputs, modules: Collection[str], device: str = "cpu"
+    model: Transformer,
+    inputs: Inputs,
+    modules: Collection[str],
+    device: str = "cpu",
+    step: int | None = None,
+    marks: Iterable[tuple[int, Transformer]] = (),
 ) -> dict[str, Findings]:
-    """Findings of each module on one of our models."""
+    """Findings of each module on one of our models.
+
+    ``step``: how long it was trained; ``marks``: earlier steps with their models, for what is followed along training.
+    """
     found = analyse_traced(
         lambda ids, attention: trace(model, ids, attention), model.spec.layers, inputs, modules, device
     )
@@ -88,7 +124,15 @@ def analyse_model(
     for name, measure in OF_LOSSES.items():
         if name in modules:
             found[name] = measure(model, batches(inputs.packed, device), targets)
-    return found
+    with torch.inference_mode():
+        for name, module in OF_BLOCKS.items():
+            if name in modules:
+                rows = inputs.window(module.SEQUENCES, module.TOKENS)
+                found[name] = module.measure(model, list(pieces(rows, device)))
+        if "transport" in modules:
+            starts = list(batches(inputs.starts, device))
+            found["transport"] = transport.measure(model, starts, inputs.end, step, marks)
+    return {name: found[name] for name in CATALOGUE if name in found}
 
 
 def scores_finite(model: Transformer, inputs: Inputs, device: str) -> bool:

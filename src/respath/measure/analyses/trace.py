@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from respath.measure.analyses.received import received
+from respath.measure.analyses.replacing import listening
 from respath.model.transformer import Transformer
 
 
@@ -36,23 +35,6 @@ class Trace:
     def first_value(self) -> Tensor:
         """V_1: the first layer's own projection, or what it attends over where it has none."""
         return self.values[0] if self.own[0] is None else self.own[0]
-
-
-@contextlib.contextmanager
-def listening(target: Any, method: str, hear: Callable[[tuple, Any], None]) -> Iterator[None]:
-    """Inside the block ``hear(arguments, result)`` follows each call of ``target.method``, which stays as it is."""
-    original = getattr(target, method)
-
-    def heard(*arguments):
-        result = original(*arguments)
-        hear(arguments, result)
-        return result
-
-    setattr(target, method, heard)
-    try:
-        yield
-    finally:
-        delattr(target, method)
 
 
 def trace(model: Transformer, ids: Tensor, attention: bool = True) -> Trace:
