@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 from respath import jobs, stamps
 from respath.quantities.analyses import CATALOGUE
 from respath.quantities.core import SUITES
+from respath.quantities.likelihood import SETS
 from respath.spec.document import identity
 from respath.accounting.kv import entries_of_paper
 from respath.spec.data import Gpt2Tokenizer, sample_id, tokenizer_id, tokens_id

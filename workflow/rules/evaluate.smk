@@ -109,6 +109,63 @@ rule evaluate_lm:
         " --items {resources.questions:q} --limit {params.sample} {resources.accept_code} --out {output:q} > {log:q} 2>&1"
 
 
+rule likelihood_items:
+    "Reference answers of the likelihood suite, each set's file with its hash; of the gated GPQA nothing."
+    output:
+        "results/likelihood_items/items.json",
+    log:
+        "logs/likelihood_items.log",
+    retries: 1
+    conda:
+        "../../envs/evaluate.yaml"
+    resources:
+        mem_mb=4000,
+        runtime=60,
+    params:
+        source=PROJECT.settings.items,
+        location=PROJECT.settings.items_location or "",
+        sets=[name for name in SETS if name != "gpqa_diamond"],
+    shell:
+        "python -m respath.measure.items --suite likelihood --tasks {params.sets}"
+        " --source {params.source:q} --location={params.location:q} --out {output:q} > {log:q} 2>&1"
+
+
+rule evaluate_nll:
+    "Likelihood of reference answers in code, science and mathematics; nothing is generated."
+    input:
+        lambda w: until_made(
+            [f"results/evals/{w.run}/nll.json"],
+            ["results/likelihood_items/items.json", tokenizer_of(w.run)],
+            w.run,
+        ),
+        train="results/runs/{run}/train.json",
+    output:
+        "results/evals/{run}/nll.json",
+    log:
+        "logs/evaluate_nll/{run}.log",
+    benchmark:
+        "benchmarks/evaluate_nll/{run}.jsonl"
+    priority: len(RUNS) + 1
+    conda:
+        "../../envs/evaluate.yaml"
+    threads: THREADS
+    resources:
+        mem_mb=8000,
+        runtime=480,
+        tokenizer=lambda w: tokenizer_of(w.run),
+        checkpoints=CHECKPOINTS,
+        accept_code=ACCEPT_CODE,
+    params:
+        location=PROJECT.settings.items_location or "",
+        hub="--hub" if PROJECT.settings.items == "hub" else "",
+        sample=lambda w: PROJECT.paper(RUNS[w.run].paper).evaluation.limit or "none",
+    shell:
+        "python -m respath.measure.nll --train {input.train:q}"
+        " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --tokenizer {resources.tokenizer:q}"
+        " --items results/likelihood_items/items.json --limit {params.sample} --location={params.location:q}"
+        " {params.hub} {resources.accept_code} --out {output:q} > {log:q} 2>&1"
+
+
 rule core_bundle:
     "The task files of CORE, from a folder or the published archive, each with its hash; without either all are absent."
     output:

@@ -111,6 +111,8 @@ def _tasks_of(results: Results, run: Run, kinds: Collection[str]) -> Iterator[tu
     """Evaluated tasks of a run, of the kinds of result that an artifact reads."""
     if "lm" in kinds:
         yield from ((results.of_run("lm", run.id) or {}).get("tasks") or {}).items()
+    if "nll" in kinds:
+        yield from ((results.of_run("nll", run.id) or {}).get("sets") or {}).items()
     if "core" in kinds:
         for suite in ((results.of_run("core", run.id) or {}).get("suites") or {}).values():
             yield from suite["tasks"].items()

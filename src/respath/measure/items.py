@@ -176,6 +176,13 @@ class Wheel:
             for number, row in enumerate(table.to_pylist(), 1):
                 yield f"{self.path.name}:{shard}: row {number}", row
 
+    def requests(self, folder: str) -> Iterator[tuple[str, Row]]:
+        """The document of every request of a file with one each."""
+        member = f"{folder}/requests.jsonl.gz"
+        with gzip.open(io.BytesIO(self.read(member)), "rb") as stream:
+            for number, line in enumerate(stream, 1):
+                yield f"{self.path.name}:{member}:{number}", json.loads(line)["doc"]
+
     def documents(self, folder: str) -> Iterator[tuple[str, Row]]:
         """Documents of a request file, each once (it lists one per choice, and all again without their context)."""
         member = f"{folder}/requests.jsonl.gz"
@@ -215,6 +222,9 @@ def from_wheel(name: str, task: Task, wheel: Wheel) -> Items | None:
             items = _from_documents(name, task, split, source, wheel)
             if items is not None:
                 return items
+        elif source.requests is not None:
+            rows = _checked(name, task.rows, wheel.requests(source.requests))
+            return Items(rows, "wheel", split, f"{wheel.label}: {source.requests}")
         else:
             rows = _checked(name, task.rows, wheel.arrow(source.arrow))
             return Items(rows, "wheel", split, f"{wheel.label}: {source.arrow}")
@@ -324,7 +334,8 @@ def collect(suite: str, collection: Collection, out: Path, names: Sequence[str])
         preferred = next(iter(task.splits))
         notes = [found.note] if found.note else []
         if found.split != preferred:
-            notes.append(f"lm-eval evaluates on the {preferred} split; these are {found.split} items")
+            usual = "lm-eval evaluates" if task.definition else "the suite is scored"
+            notes.append(f"{usual} on the {preferred} split; these are {found.split} items")
         record[name] = {
             "status": "done",
             "source": found.source,

@@ -139,9 +139,28 @@ def wikitext(row: Row) -> Row:
     return {"page": _text(row, "page")}
 
 
+def mbpp(row: Row) -> Row:
+    """MBPP: a task in words, its tests and the reference code, which is text and never run."""
+    tests = row.get("test_list") if isinstance(row, dict) else None
+    texts = {key: _text(row, key) for key in ("text", "code")}
+    if not isinstance(tests, list) or not all(isinstance(test, str) for test in tests):
+        raise ValueError("'test_list' is not a list of texts")
+    return {**texts, "test_list": tests}
+
+
+def _texts(*keys: str) -> Callable[[Row], Row]:
+    return lambda row: {key: _text(row, key) for key in keys}
+
+
 SCHEMAS: dict[str, Callable[[Row], Row]] = {
-    function.__name__: function
-    for function in (hellaswag, openbookqa, winogrande, arc, piqa, boolq, lambada, wikitext)
+    **{
+        function.__name__: function
+        for function in (hellaswag, openbookqa, winogrande, arc, piqa, boolq, lambada, wikitext, mbpp)
+    },
+    "humaneval": _texts("prompt", "canonical_solution"),
+    "sciq": _texts("question", "correct_answer", "support"),
+    "gsm8k": _texts("question", "answer"),
+    "math500": _texts("problem", "solution"),
 }
 
 

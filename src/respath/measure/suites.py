@@ -20,17 +20,19 @@ TASKS_FILE = Path(__file__).with_name("tasks.yaml")
 
 
 class WheelFile(Document):
-    """Where a split lies in the wheel: a saved Arrow data set, or request documents that are converted back."""
+    """Where a split lies in the wheel: a saved Arrow data set, request documents that are converted back, or requests whose
+    documents are the published rows."""
 
     arrow: str | None = None
     documents: str | None = None
+    requests: str | None = None
     #: The same kind of documents for the validation split, whose original rows are known: they test the conversion.
     like: str | None = None
 
     @model_validator(mode="after")
     def _one_kind(self):
-        if (self.arrow is None) == (self.documents is None):
-            raise ValueError("give either `arrow:` or `documents:`")
+        if sum(one is not None for one in (self.arrow, self.documents, self.requests)) != 1:
+            raise ValueError("give one of `arrow:`, `documents:` and `requests:`")
         if self.documents is not None and self.like is None:
             raise ValueError("`documents:` needs `like:`, the documents that the conversion is tested on")
         return self
@@ -52,9 +54,10 @@ class Hub(Document):
 
 
 class Task(Document):
-    """One lm-eval task and the sources of its items."""
+    """One lm-eval task, or one set of reference answers, and the sources of its items."""
 
-    definition: str
+    #: Of lm-eval; a set that is only scored for its likelihood has none.
+    definition: str | None = None
     #: Name of the conversion in ``respath.measure.rows``.
     rows: str
     licence: str
@@ -76,15 +79,17 @@ class Catalogue(Document):
 
     wheel: Wheel
     tasks: dict[str, Task]
+    likelihood: dict[str, Task]
 
     def select(self, names: Sequence[str]) -> dict[str, Task]:
-        """Tasks by name. UserError with did-you-mean for unknown ones."""
-        unknown = [name for name in names if name not in self.tasks]
+        """Tasks and sets by name. UserError with did-you-mean for unknown ones."""
+        known = self.tasks | self.likelihood
+        unknown = [name for name in names if name not in known]
         if unknown:
             raise UserError(
-                [f"evaluation task {name!r} is not known{did_you_mean(name, self.tasks)}" for name in unknown]
+                [f"evaluation task {name!r} is not known{did_you_mean(name, known)}" for name in unknown]
             )
-        return {name: self.tasks[name] for name in names}
+        return {name: known[name] for name in names}
 
 
 @functools.cache
@@ -115,7 +120,9 @@ _DefinitionLoader.add_constructor("!function", lambda loader, node: loader.const
 
 
 def definition(task: Task) -> dict[str, Any]:
-    """lm-eval's definition of a task with its includes resolved, functions as names."""
+    """lm-eval's definition of a task with its includes resolved, functions as names; empty for what lm-eval does not evaluate."""
+    if task.definition is None:
+        return {}
 
     def read(path: Path) -> dict[str, Any]:
         if not path.is_file():

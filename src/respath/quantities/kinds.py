@@ -17,6 +17,8 @@ from respath.files import dig
 from respath.quantities import keeping
 from respath.quantities.analyses import CATALOGUE, unit_of, unknown_module
 from respath.quantities.core import FIELDS, MEANS, SUITES
+from respath.quantities.likelihood import DOMAINS as LIKELIHOOD_DOMAINS
+from respath.quantities.likelihood import SETS as LIKELIHOOD_SETS
 from respath.quantities.quantity import Items, Reading, missing
 
 Document = Mapping[str, Any]
@@ -447,6 +449,38 @@ def _read_cache(document: Document, name: str, subject: Resolved) -> Reading:
     return Reading(value)
 
 
+def _read_nll(document: Document, name: str, subject: Resolved) -> Reading:
+    """Of a set: nats per token of its targets. Of a domain: the plain mean of its two sets."""
+    sets = document["sets"]
+    readings = {one: _nll(sets, one) for one in LIKELIHOOD_DOMAINS.get(name, (name,))}
+    if lacking := [reading.reason for reading in readings.values() if reading.state != "measured"]:
+        return missing("; ".join(lacking))
+    items = {
+        one: documents for reading in readings.values() for one, documents in (reading.items or {}).items()
+    }
+    return Reading(
+        math.fsum(reading.value for reading in readings.values()) / len(readings),
+        items=items if len(items) == len(readings) else None,
+    )
+
+
+def _nll(sets: Document, name: str) -> Reading:
+    entry = sets.get(name) or {"status": "not run"}
+    if entry["status"] != "done":
+        return missing(entry.get("reason") or f"{name}: {entry['status']}")
+    documents = entry.get("documents")
+    return Reading(entry["nll"], items={name: documents} if documents else None)
+
+
+def _unknown_nll(name: str, names: Names) -> str:
+    known = (*LIKELIHOOD_DOMAINS, *LIKELIHOOD_SETS)
+    return (
+        ""
+        if name in known
+        else f"{name!r} is no set or domain of the likelihood suite{did_you_mean(name, known)}"
+    )
+
+
 #: Units of what is measured of a phase on a device.
 _BENCH_UNITS = {
     "seconds": "s",
@@ -546,6 +580,10 @@ _RECORDS = (
     Kind(
         "core", "few-shot tasks of CORE", of="run", path="evals/{run}/core.json", writes="core", keys=("status", "suites"),
         read=_read_core, unknown=_unknown_core, unit=lambda name: "1", worst=lambda name: -1, kept="run", lacks="trained, not evaluated",
+    ),
+    Kind(
+        "nll", "likelihood of reference answers", of="run", path="evals/{run}/nll.json", writes="nll", keys=("status", "sets"),
+        read=_read_nll, unknown=_unknown_nll, unit=lambda name: "nats/token", worst=lambda name: 1, kept="run", lacks="trained, not evaluated",
     ),
     Kind(
         "analysis", "states, attention and gradients of a trained run", of="run", path="analyses/{run}/analysis.json",
