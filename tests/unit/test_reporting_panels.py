@@ -597,6 +597,39 @@ def test_no_checkpoint_is_named_until_the_user_names_one(tmp_path):
     assert content.notes == ("Not drawn: checkpoint other (not analysed).",)
 
 
+ALONG = {
+    "kind": "along", "series": "importance.entropy", "at": "importance.first_token", "x": LOSS, "y": LOSS,
+    "lines": [{"run": of("mix")}],
+}  # fmt: skip
+
+
+def test_a_series_stands_at_the_values_of_another_and_means_are_over_the_seeds_of_a_place(made):
+    project, _, documents = made
+    found: dict[float, list[float]] = {}
+    for run in project.runs("toy", RunRequest(size="S", variant="mix")):
+        module = documents[run.id]["modules"]["importance"]["series"]
+        for x, y in zip(module["first_token"], module["entropy"], strict=True):
+            found.setdefault(x, []).append(y)
+    marks = panel(made, **ALONG).of("ours")[0].marks
+    assert [(mark.x, mark.seeds) for mark in marks] == [(x, len(found[x])) for x in sorted(found)]
+    assert [mark.value for mark in marks] == pytest.approx([np.mean(found[x]) for x in sorted(found)])
+
+
+def test_a_metric_is_drawn_in_the_unit_that_the_panel_names(made):
+    points = {"at": "spec.model.layers", "lines": [{"points": [{"run": of("mix")}]}], "x": LOSS}
+    drawn = panel(made, kind="sweep", metric="account.flops.forward", unit="MFLOP", **points).of("ours")
+    plain = panel(made, kind="sweep", metric="account.flops.forward", **points).of("ours")
+    assert drawn[0].marks[0].value == pytest.approx(1e-6 * plain[0].marks[0].value)
+    with pytest.raises(ValueError, match="unit: 'GiB' does not fit"):
+        figure({"kind": "sweep", "metric": "account.flops.forward", "unit": "GiB", **points})
+
+
+def test_columns_of_a_matrix_may_count_from_another_number_than_its_rows(made):
+    fields = {"kind": "matrix", "series": "similarity.hidden_layers", "run": of("base"), "x": LOSS, "y": LOSS}
+    grid = panel(made, **fields, value=LOSS, first=1, first_column=0).grid
+    assert (grid.x_edges[0], grid.y_edges[0]) == (-0.5, 0.5)
+
+
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -625,7 +658,8 @@ def test_every_kind_of_panel_is_drawn_and_the_bytes_are_the_same_twice(made):
         {"kind": "crossing", "run": of("odd"), "contexts": [128], "baseline": of("base")},
         {"kind": "tokens", "variants": ["base"], "baseline": "base"},
         {"kind": "sizes", "sizes": ["S", "M", "L"], "variants": ["base"], "baseline": "base"},
-        layout=["ABCD", "EFGH", "IJKK"],
+        ALONG,
+        layout=["ABCD", "EFGH", "IJKL"],
     )
     kinds = [panel.kind for panel in everything.definition.panels]
     assert set(kinds) == set(READERS)

@@ -105,3 +105,10 @@ def test_the_command_writes_one_result(tmp_path, capsys):
     content = json.loads(out.read_text())
     assert content["kind"] == "bench" and content["model"] == "82M/svformer"
     assert "decode: " in capsys.readouterr().out
+
+
+def test_a_prompt_of_its_own_length_is_prefilled_and_a_step_keeps_the_trainings(ticks):
+    phases = run(prompt=12, rounds=1, repetitions=1)["phases"]
+    assert (phases["step"]["tokens"], phases["prefill"]["tokens"]) == (16, 24)
+    hours = phases["prefill"]["hours_per_billion_tokens"]
+    assert hours == pytest.approx(1e9 / phases["prefill"]["tokens_per_second"] / 3600)

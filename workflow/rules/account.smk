@@ -36,8 +36,9 @@ rule bench:
         model=lambda w: model_text(w.paper, w.size, w.variant),
         baseline=lambda w: model_text(w.paper, w.size, PROJECT.folder(w.paper).paper.accounting.baseline),
         context=lambda w: PROJECT.paper(w.paper).recipe({}).context,
+        prompt=lambda w: PROJECT.paper(w.paper).prompt,
         turns=3 if PROJECT.scale.fits else 1,
     shell:
         "python -m respath.measure.system --model {params.model:q} --baseline {params.baseline:q}"
-        " --name {wildcards.size:q}/{wildcards.variant:q} --context {params.context} --batch 8"
+        " --name {wildcards.size:q}/{wildcards.variant:q} --context {params.context} --prompt {params.prompt} --batch 8"
         " --rounds {params.turns} --repetitions {params.turns} --out {output:q} > {log:q} 2>&1"

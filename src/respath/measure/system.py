@@ -150,6 +150,7 @@ def measure_phase(
         "seconds": seconds,
         "tokens": tokens,
         "tokens_per_second": tokens / seconds,
+        "hours_per_billion_tokens": 1e9 * seconds / tokens / 3600,
         # What the process used itself, so that other work on a CPU counts little; a GPU works while the process waits.
         "ratio": wall if device.startswith("cuda") else used,
         "ratios": [row[1] if device.startswith("cuda") else row[2] for row in taken],
@@ -168,20 +169,30 @@ def measure(
     batch: int,
     precision: str,
     device: str,
+    prompt: int | None = None,
     rounds: int = 3,
     repetitions: int = 3,
 ) -> dict[str, Any]:
-    """Content of bench.json. Raises UserError for a shape that the model cannot read."""
-    longest = context + DECODED * (2 * repetitions + 2)
+    """Content of bench.json. ``prompt``: tokens per row of prefill and decoding, ``context`` without it.
+
+    Raises UserError for a shape that the model cannot read.
+    """
+    prompt = prompt or context
+    longest = prompt + DECODED * (2 * repetitions + 2)
     for spec in (model, baseline):
         if spec.max_positions is not None and spec.max_positions < longest:
             raise UserError(
-                f"--context {context}: {longest} positions are read with those decoded, the model has {spec.max_positions}"
+                f"--context {prompt}: {longest} positions are read with those decoded, the model has {spec.max_positions}"
             )
 
-    def subjects(calls: int) -> tuple[Subject, Subject]:
-        shape = (context, batch, precision, device, calls)
-        return Subject(model, *shape), Subject(baseline, *shape)
+    def subjects(phase: str) -> Callable[[int], tuple[Subject, Subject]]:
+        length = context if phase == "step" else prompt
+
+        def made(calls: int) -> tuple[Subject, Subject]:
+            shape = (length, batch, precision, device, calls)
+            return Subject(model, *shape), Subject(baseline, *shape)
+
+        return made
 
     return {
         "schema": SCHEMA,
@@ -189,10 +200,13 @@ def measure(
         "device": device_of(device),
         "precision": precision,
         "context": context,
+        "prompt": prompt,
         "batch": batch,
         "rounds": rounds,
         "repetitions": repetitions,
-        "phases": {phase: measure_phase(phase, subjects, rounds, repetitions, device) for phase in PHASES},
+        "phases": {
+            phase: measure_phase(phase, subjects(phase), rounds, repetitions, device) for phase in PHASES
+        },
     }
 
 
@@ -203,7 +217,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--model", required=True, help="model spec as JSON or @FILE")
     parser.add_argument("--baseline", required=True, help="the spec that ratios are over")
     parser.add_argument("--name", required=True, help="what the result calls the model")
-    parser.add_argument("--context", type=int, required=True, help="tokens per row")
+    parser.add_argument("--context", type=int, required=True, help="tokens per row of a training step")
+    parser.add_argument(
+        "--prompt", type=int, help="tokens per row of prefill and decoding (default: the same)"
+    )
     parser.add_argument("--batch", type=int, required=True, help="rows")
     parser.add_argument("--rounds", type=int, default=3, help="how often both are built anew")
     parser.add_argument("--repetitions", type=int, default=3, help="turns in a round")
@@ -221,6 +238,7 @@ def main(arguments: list[str] | None = None) -> int:
     content = measure(
         *specs,
         context=given.context,
+        prompt=given.prompt,
         batch=given.batch,
         precision="bf16" if device.startswith("cuda") else "fp32",
         device=device,

@@ -10,12 +10,13 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from respath.config.request import RunRequest, merged
-from respath.errors import did_you_mean
+from respath.errors import UserError, did_you_mean
 from respath.letters import Text
 from respath.papers.reported import PrintedCell
 from respath.papers.tables import Only, target_names
 from respath.quantities import metrics
 from respath.quantities.analyses import unknown_series
+from respath.quantities.kinds import factor
 from respath.quantities.quantity import Quantity
 from respath.spec.document import Document
 
@@ -82,6 +83,14 @@ def _metric(value: str) -> str:
     return value
 
 
+def _shown_in_its_unit(panel):
+    try:
+        factor(metrics.unit_of(panel.metric), panel.unit)
+    except UserError as error:
+        raise ValueError(f"unit: {error.lines[0]}") from None
+    return panel
+
+
 # --- a metric of runs ------------------------------------------------------------------------------------------------
 
 
@@ -108,6 +117,8 @@ class Sweep(Panel):
     x: Axis
     y: Axis = Axis(label=LOSS)
     metric: str = "loss.mean"
+    unit: Text = ""
+    """In which the metric is drawn (``%``, ``TFLOP``, ``GB``); printed values are in it too. Empty: as it comes."""
     at: str | None = None
     """A metric of each point's model that is its place on the x axis, in the paper's own shape, e.g. account.parameters.total."""
     lines: tuple[SweepLine, ...] = Field(min_length=1)
@@ -119,6 +130,7 @@ class Sweep(Panel):
     printed: Printed | None = None
 
     _known = field_validator("metric")(_metric)
+    _converts = model_validator(mode="after")(_shown_in_its_unit)
 
     @field_validator("at")
     @classmethod
@@ -174,11 +186,14 @@ class Bars(Panel):
     x: Axis
     y: Axis = Axis(label=LOSS)
     metric: str = "loss.mean"
+    unit: Text = ""
+    """As of a sweep."""
     bars: tuple[Bar, ...] = Field(min_length=1)
     reference: RunRequest | None = None
     printed: Printed | None = None
 
     _known = field_validator("metric")(_metric)
+    _converts = model_validator(mode="after")(_shown_in_its_unit)
 
     def wanted(self):
         metrics = (self.metric,)
@@ -189,6 +204,13 @@ class Bars(Panel):
 
 
 # --- analyses --------------------------------------------------------------------------------------------------------
+
+
+class RunLine(Document):
+    """One line of one run."""
+
+    run: RunRequest = RunRequest()
+    label: Text | None = None
 
 
 class LayerLine(Document):
@@ -234,6 +256,29 @@ class Layers(Panel):
             )
 
 
+class Along(Panel):
+    """A series of an analysis against another series of the same analysis: thresholds, training steps."""
+
+    kind: Literal["along"]
+    series: str
+    at: str
+    """The series whose values are the places on the x axis."""
+    x: Axis
+    y: Axis
+    lines: tuple[RunLine, ...] = Field(min_length=1)
+
+    _known = field_validator("series", "at")(_series)
+
+    def one_size(self, outer: RunRequest) -> bool:
+        """Are all lines of one size?"""
+        return len({merged(outer, self.run, line.run).size for line in self.lines}) == 1
+
+    def wanted(self):
+        for i, line in enumerate(self.lines):
+            metrics = (*_analysis(self.series), *_analysis(self.at))
+            yield Wanted(f"lines.{i}.run", (self.run, line.run), metrics)
+
+
 class Matrix(Panel):
     """A matrix of an analysis as a heat map: row against column, both counted from ``first``."""
 
@@ -244,6 +289,8 @@ class Matrix(Panel):
     value: Axis
     """Label and scale of the colours."""
     first: int = 1
+    first_column: int | None = None
+    """Where columns count from, if not as rows do."""
     untrained: bool = False
 
     _known = field_validator("series")(_series)
@@ -311,13 +358,6 @@ def _compared(panel):
 
 
 # --- training curves -------------------------------------------------------------------------------------------------
-
-
-class RunLine(Document):
-    """One line of one run."""
-
-    run: RunRequest = RunRequest()
-    label: Text | None = None
 
 
 class Difference(Panel):
@@ -401,7 +441,18 @@ class Sizes(Panel):
 
 
 AnyPanel = Annotated[
-    Sweep | Bars | Layers | Matrix | Positions | Ranks | Checkpoints | Difference | Crossing | Tokens | Sizes,
+    Sweep
+    | Bars
+    | Layers
+    | Along
+    | Matrix
+    | Positions
+    | Ranks
+    | Checkpoints
+    | Difference
+    | Crossing
+    | Tokens
+    | Sizes,
     Field(discriminator="kind"),
 ]
 

@@ -387,6 +387,11 @@ class PaperAtScale:
         changes = self.changes.evaluation.model_dump(exclude_none=True)
         return self.folder.paper.evaluation.model_copy(update=changes)
 
+    @property
+    def prompt(self) -> int:
+        """Tokens of a prompt whose prefill is measured: as many as accounts count, at this scale."""
+        return max(2, self.folder.paper.accounting.context // self.changes.recipe.context_divisor)
+
     def common_context(self, run: Run) -> int | None:
         """Shorter length at which a run is scored too (``loss.common``), in this scale's tokens; None: at its own alone."""
         common = self.evaluation.common_context

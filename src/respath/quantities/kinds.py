@@ -485,6 +485,7 @@ def _unknown_nll(name: str, names: Names) -> str:
 _BENCH_UNITS = {
     "seconds": "s",
     "tokens_per_second": "tokens/s",
+    "hours_per_billion_tokens": "h/B tokens",
     "ratio": "1",
     "peak_bytes": "bytes",
     "peak_ratio": "1",

@@ -18,6 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from respath.quantities.rounding import fixed
 from respath.reporting.looks import DASHES, MARKERS, dash_indices, drawn, fitted, legible
+from respath.reporting.panels.along import draw as along_series
 from respath.reporting.panels.data import Drawn, Mark, Shown
 from respath.reporting.panels.training import EXTRAPOLATED
 from respath.reporting.series import human_tokens, short_count
@@ -649,6 +650,7 @@ DRAW: dict[str, Callable[[Axes, Drawn, Looks], None]] = {
     "bars": bars,
     "layers": layers,
     "checkpoints": layers,
+    "along": along_series,
     "matrix": matrix,
     "positions": positions,
     "ranks": ranks,

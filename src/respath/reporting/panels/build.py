@@ -7,7 +7,7 @@ import string
 from respath.papers import needs
 from respath.papers.library import Artifact
 from respath.papers.resolve import Resolver
-from respath.reporting.panels import layers, sizes, sweeps, training
+from respath.reporting.panels import along, layers, sizes, sweeps, training
 from respath.reporting.panels.data import Drawn, Shown
 from respath.reporting.panels.reader import Reader
 from respath.results.reader import Results
@@ -17,6 +17,7 @@ READERS = {
     "sweep": sweeps.sweep,
     "bars": sweeps.bars,
     "layers": layers.layers,
+    "along": along.along,
     "matrix": layers.matrix,
     "positions": layers.positions,
     "ranks": layers.ranks,

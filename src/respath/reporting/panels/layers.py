@@ -123,7 +123,8 @@ def matrix(reader: Reader, letter: str, panel: Matrix) -> Drawn:
         return Drawn(letter, panel, empty="no analysed run")
     width = max(len(row) for row in values)
     full = tuple(tuple(row) + (None,) * (width - len(row)) for row in values)
-    edges = _edges(panel.first, width), _edges(panel.first, len(full))
+    column = panel.first if panel.first_column is None else panel.first_column
+    edges = _edges(column, width), _edges(panel.first, len(full))
     return Drawn(letter, panel, grid=Grid(request.variant, label, full, *edges, seeds=len(by_seed.measured)))
 
 

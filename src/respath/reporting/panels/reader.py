@@ -9,6 +9,7 @@ from respath.papers.figures import Printed, PrintedCell
 from respath.papers.library import Artifact
 from respath.papers.reported import Reported, load_reported
 from respath.papers.resolve import Resolver, Run
+from respath.quantities.kinds import factor
 from respath.quantities.quantity import Quantity, Subject, is_number
 from respath.quantities.sample import Sample
 from respath.reporting.panels.data import Line, Mark, Role
@@ -106,9 +107,10 @@ class Reader:
             self._miss(name, sample)
         return sample
 
-    def values(self, request: RunRequest, metric: str, name: str) -> Sample:
-        """A metric of a run."""
-        return self.sample(Quantity(metric, request), name)
+    def values(self, request: RunRequest, metric: str, name: str, unit: str = "") -> Sample:
+        """A metric of a run, in a unit that it converts to (none: as it comes)."""
+        sample = self.sample(Quantity(metric, request), name)
+        return sample.times(factor(sample.unit, unit), unit) if unit else sample
 
     def curves(self, request: RunRequest, name: str) -> dict[int, Curve]:
         """seed -> step -> (tokens, loss) of the finished runs."""

@@ -15,7 +15,7 @@ def _reference(reader: Reader, panel: Sweep | Bars) -> tuple[Sample | None, list
     if panel.reference is None:
         return None, []
     request = reader.request(panel.run, panel.reference)
-    values = reader.values(request, panel.metric, reader.label(request))
+    values = reader.values(request, panel.metric, reader.label(request), panel.unit)
     lines = [reader.line(request, [averaged(None, values)] if values.numbers else [], role="reference")]
     printed = reader.printed(panel.printed, request)
     if printed is not None:
@@ -37,7 +37,7 @@ def sweep(reader: Reader, letter: str, panel: Sweep) -> Drawn:
         for x, request in sorted(found, key=lambda one: one[0]):
             # A line of one point is its label; of several, the point is told by its place.
             name = label if len(line.points) == 1 else f"{label} at {x:g}"
-            values = reader.values(request, panel.metric, name)
+            values = reader.values(request, panel.metric, name, panel.unit)
             x_points.append(x)
             if lost := [one for one in values.by_seed.values() if one.state == "diverged"]:
                 diverged.append(Mark(x, None, seeds=len(lost), note="diverged"))
@@ -57,7 +57,7 @@ def sweep(reader: Reader, letter: str, panel: Sweep) -> Drawn:
 def _beside(reader: Reader, panel: Sweep, request: RunRequest) -> Sample | None:
     """The panel's baseline of a point; None where the point is its own, and has no difference."""
     other = merged(request, panel.baseline)
-    return None if other == request else reader.sample(Quantity(panel.metric, other))
+    return None if other == request else reader.values(other, panel.metric, "", panel.unit)
 
 
 def _place(reader: Reader, panel: Sweep, point: SweepPoint, request: RunRequest) -> float | None:
@@ -74,7 +74,7 @@ def bars(reader: Reader, letter: str, panel: Bars) -> Drawn:
     lines, printed_lines = [], []
     for place, bar in enumerate(panel.bars):
         request = reader.request(panel.run, bar.run)
-        values = reader.values(request, panel.metric, f"{panel.x.label} {bar.label}")
+        values = reader.values(request, panel.metric, f"{panel.x.label} {bar.label}", panel.unit)
         marks = [averaged(float(place), values, reference)] if values.numbers else []
         lines.append(reader.line(request, marks, label=bar.label))
         printed = reader.printed(panel.printed, request)
