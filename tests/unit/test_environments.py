@@ -50,3 +50,37 @@ def test_environments_name_the_locks_versions(path):
     for text in pip:
         name, version = text.split("==")
         assert pins[canonicalize_name(name)] == version, text
+
+
+def test_the_training_environment_has_what_its_engines_import():
+    (pip,) = [
+        e["pip"]
+        for e in yaml.safe_load((ROOT / "envs/train.yaml").read_text())["dependencies"]
+        if isinstance(e, dict)
+    ]
+    assert {"torch", "deepspeed", "safetensors", "numpy"} <= {text.split("==")[0] for text in pip}
+
+
+def test_both_containers_install_the_same_from_the_lock():
+    docker = (ROOT / "containers/Dockerfile").read_text()
+    apptainer = (ROOT / "containers/respath.def").read_text()
+    base = re.search(r"^FROM (\S+)$", docker, re.M).group(1)
+    assert f"From: {base}\n" in apptainer
+    python = re.search(r"python:(\d+\.\d+)", base).group(1)
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    assert f"Programming Language :: Python :: {python}" in classifiers
+
+    def installs(text: str) -> list[str]:
+        return [line.strip() for line in re.findall(r"(?:pip|apt-get) install [^\n\\&]*", text)]
+
+    assert installs(docker) == installs(apptainer) != []
+    assert "--constraint /opt/respath/requirements.lock" in docker
+    copied = re.search(r"^COPY (.*) /opt/respath/$", docker, re.M).group(1).split()
+    assert all((ROOT / name).exists() for name in copied)
+    assert [
+        line.split()[0] for line in re.search(r"%files\n(.*?)\n\n", apptainer, re.S).group(1).splitlines()
+    ] == [*copied, "src"]
+    extras = set(re.search(r"/opt/respath\[(.*?)\]", docker).group(1).split(","))
+    assert extras <= set(
+        tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    )
