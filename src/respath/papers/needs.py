@@ -49,9 +49,14 @@ def claimed(claim: Claim) -> Iterator[tuple[str, Quantity]]:
 
 
 def requests(quantity: Quantity) -> Iterator[tuple[str, RunRequest]]:
-    """The runs or models that a quantity names: its own under ``run``, the other side's under ``minus``."""
+    """The runs or models that a quantity names: its own under ``run``, the other side's under ``minus``.
+
+    An account is of a model at whatever length: no run of that length need exist.
+    """
     for name, side in (("run", quantity.subject), ("minus", quantity.against)):
         if isinstance(side, RunRequest):
+            if quantity.metric.startswith("account."):
+                side = side.model_copy(update={"context": None})
             yield from ((name, merged(side, change)) for change in quantity.along or (RunRequest(),))
 
 

@@ -40,7 +40,7 @@ class Resolved:
     def account(self) -> dict[str, Any]:
         """Parameters, FLOPs and KV bytes under the paper's conventions, at the subject's length where it names one."""
         request: RunRequest = self._subject
-        self._paper.accept(request)
+        self._paper.accept(request.model_copy(update={"context": None}))
         defaults = self._paper.folder.paper.accounting
         model, baseline = (
             self._paper.model(request.size, variant) for variant in (request.variant, defaults.baseline)

@@ -13,6 +13,8 @@ from respath.quantities.quantity import Quantity, Reading, is_number, missing
 
 #: Inputs and own facts at one seed -> the value. ``inputs`` are in the order of ``Derived.inputs``.
 Compute = Callable[[Quantity, Sequence[Reading]], Reading]
+#: A quantity and the paper's baseline variant -> what it is computed from.
+Inputs = Callable[[Quantity, str], tuple[Quantity, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Derived:
     """
 
     title: str
-    inputs: Callable[[Quantity, str], tuple[Quantity, ...]]
+    inputs: Inputs
     compute: Compute
     unit: str = ""
     compares: bool = False
@@ -135,6 +137,22 @@ def _compute_multiplier(quantity: Quantity, inputs: Sequence[Reading]) -> Readin
     return Reading((1 - saved) * (flops / tokens) / (other_flops / other_tokens))
 
 
+# --- coefficients ----------------------------------------------------------------------------------------------------
+
+
+def _of_coefficients(series: str, pick: Callable[[list[float]], float]) -> tuple[Inputs, Compute]:
+    """What is picked of the learned coefficients of a value path's layers, first layer first."""
+
+    def inputs(quantity: Quantity, baseline: str) -> tuple[Quantity, ...]:
+        return (Quantity(f"analysis.coefficients.{series}", quantity.subject),)
+
+    def compute(quantity: Quantity, inputs: Sequence[Reading]) -> Reading:
+        found = [value for value in inputs[0].value if value is not None]
+        return Reading(pick(found)) if found else missing(f"no layer has a coefficient {series}")
+
+    return inputs, compute
+
+
 # --- ratios --------------------------------------------------------------------------------------------------------
 
 
@@ -191,6 +209,21 @@ DERIVED: dict[str, Derived] = {
         _compute_multiplier,
         "1",
         compares=True,
+    ),
+    "coefficients.source_least": Derived(
+        "smallest coefficient, in absolute value, of the reused or looked-up value over the layers that take it",
+        *_of_coefficients("source", lambda found: min(map(abs, found))),
+        "1",
+    ),
+    "coefficients.source_last": Derived(
+        "the same, in absolute value, of the last layer",
+        *_of_coefficients("source", lambda found: abs(found[-1])),
+        "1",
+    ),
+    "coefficients.own_most": Derived(
+        "largest coefficient of the layer's own value over the layers that have one",
+        *_of_coefficients("own", max),
+        "1",
     ),
     **{
         f"analysis.{module}.{ratio}": _ratio(f"analysis.{module}.{scalar}")
