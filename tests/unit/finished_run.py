@@ -11,10 +11,21 @@ from respath.spec.data import Data
 from respath.spec.document import identity
 from respath.spec.recipe import Recipe
 from respath.spec.run import RunSpec
+from respath.training.folders import kept_weights
 
 
-def finished_run(folder: Path, manifest: Path, data: Data, context: int = 32):
-    """(train.json, manifest, checkpoint folder, model) of a small identity ResFormer on a token store."""
+def finished_run(
+    folder: Path,
+    manifest: Path,
+    data: Data,
+    context: int = 32,
+    stream: dict | None = None,
+    kept: tuple[int, ...] = (),
+):
+    """(train.json, manifest, checkpoint folder, model) of a small identity ResFormer on a token store.
+
+    ``stream``: its residual stream; ``kept``: steps whose weights stayed beside the final ones.
+    """
     from safetensors.torch import save_file
 
     vocabulary = data.tokenizer.vocab_size
@@ -22,6 +33,8 @@ def finished_run(folder: Path, manifest: Path, data: Data, context: int = 32):
         "vocab_size": vocabulary, "layers": 3, "width": 32, "heads": 2, "kv_heads": 2, "ffn_width": 64,
         "values": {"kind": "mix", "layers": "all", "coefficients": {"source": 0.5, "own": 0.5, "learnable": True}},
     }  # fmt: skip
+    if stream is not None:
+        model_spec["stream"] = stream
     recipe = Recipe(steps=4, warmup_steps=1, peak_lr=1e-3, final_lr=1e-4, batch_sequences=2, context=context)
     spec = RunSpec.model_validate_json(
         json.dumps({"model": model_spec, "recipe": identity(recipe), "data": identity(data), "seed": 3})
@@ -31,7 +44,14 @@ def finished_run(folder: Path, manifest: Path, data: Data, context: int = 32):
     weights = folder / "checkpoints" / "final" / "model.safetensors"
     weights.parent.mkdir(parents=True)
     save_file(model.state_dict(), weights)
+    marks = []
+    for step in kept:
+        path = kept_weights(folder / "checkpoints", step)
+        path.parent.mkdir(exist_ok=True)
+        save_file(build_model(spec.model, seed=10 + step).state_dict(), path)
+        marks.append({"step": step, "path": f"weights/{path.name}", "sha256": sha256_file(path)})
     record = {
+        "steps": 4, "kept_weights": marks,
         "schema": 1, "kind": "train", "run": "a-run", "spec": identity(spec), "status": "finished", "reason": None,
         "weights": {"path": "checkpoints/final/model.safetensors", "sha256": sha256_file(weights)},
         "manifest_sha256": sha256_file(manifest),

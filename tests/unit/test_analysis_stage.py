@@ -154,6 +154,21 @@ def test_finite_weights_whose_scores_are_not_finite_are_a_diverged_run(store, tm
     assert (content["status"], content["modules"]) == ("diverged", {}) and "not finite" in content["reason"]
 
 
+def test_transport_is_followed_through_the_weights_that_a_run_kept(store, tmp_path):
+    run = finished_run(tmp_path, *store, context=CONTEXT, stream={"kind": "hc"}, kept=(1, 2, 4))
+    assert main(options(run, tmp_path / "a.json", "transport,lens")) == 0
+    found = read_json(tmp_path / "a.json")["modules"]["transport"]
+    # 0 is drawn from the run's seed; the weights of the last step are the final ones.
+    assert found["series"]["steps"] == [0, 1, 2, 4]
+    assert found["series"]["effective_rank_along"][0] == pytest.approx(4, abs=1e-9)
+    assert found["series"]["effective_rank_along"][-1] == found["scalars"]["effective_rank"]
+    kept = run[2] / "weights"
+    (kept / "step-00000001.safetensors").unlink()
+    (kept / "step-00000002.safetensors").write_bytes(b"other weights")
+    assert main(options(run, tmp_path / "b.json", "transport")) == 0
+    assert read_json(tmp_path / "b.json")["modules"]["transport"]["series"]["steps"] == [0, 4]
+
+
 def test_the_weights_before_training_are_those_that_the_spec_and_seed_draw(trained, tmp_path):
     from respath.model import build_model
     from respath.spec.document import identity

@@ -7,6 +7,7 @@ v_0 is the embedding, f_j what sub-layer j's branch adds (0 .. 2L - 1; Sandwich-
     Pre-LN, Sandwich-LN, LNS, MoDA   w = 1
     HC, mHC                          w = write_j^T T_{j+1} ... T_{k-1} read_k; of the embedding 1^T T_0 ... T_{k-1} read_k; the
                                      head reads with ones (HC) or 1/m (mHC); T acts on streams from the left
+    CompleteP                        w = its factor, of branches
     Full AttnRes                     w = softmax weight of the source
     Block AttnRes                    w = softmax weight of the source that contains f_j
 

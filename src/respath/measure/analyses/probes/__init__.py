@@ -10,6 +10,7 @@ from respath.measure.analyses.probes.attention_residuals import AttentionResidua
 from respath.measure.analyses.probes.hyper_connections import HyperConnections, ManifoldHyperConnections
 from respath.measure.analyses.probes.moda import MixtureOfDepths
 from respath.measure.analyses.probes.plain import (
+    CompleteP,
     Keel,
     LayerNormScaling,
     PostNorm,
@@ -23,6 +24,7 @@ from respath.model.transformer import Transformer
 #: The probe of each stream, by the name of the stream's module.
 PROBES: dict[str, type[Probe]] = {
     "pre_ln": Probe,
+    "complete_p": CompleteP,
     "sandwich_ln": SandwichLN,
     "lns": LayerNormScaling,
     "deepnorm": PostNorm,

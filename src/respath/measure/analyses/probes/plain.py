@@ -99,6 +99,17 @@ class Probe:
         return [ones[..., : k + 1] for k in range(2 * self.layers + 1)]
 
 
+class CompleteP(Probe):
+    """Branches enter multiplied by one factor for all blocks, which is wiring."""
+
+    def path_weights(self, ids: Tensor) -> list[Tensor]:
+        """The factor, of each branch."""
+        found = [weights.clone() for weights in super().path_weights(ids)]
+        for weights in found:
+            weights[..., 1:] *= self.stream.factor
+        return found
+
+
 class LayerNormScaling(Probe):
     """The factor of a block's number travels with its weights, as in the authors' scripts."""
 
