@@ -79,8 +79,6 @@ class Workflow:
 def small(copy: ToyCopy) -> ToyCopy:
     """The shipped profile with one GPU and one process for each training, looked at sooner."""
     profile, runtime = "profiles/slurm/profile.yaml", "profiles/slurm/runtime.yaml"
-    copy.edit(profile, "    gpu: 8 ", "    gpu: 1 ")
-    copy.edit(profile, "mem_mb: 400000", "mem_mb: 1000")
     copy.edit(profile, "before-status-checks: 40", "before-status-checks: 2")
     copy.edit(runtime, "  processes: 8 ", "  processes: 1 ")
     copy.edit(runtime, "  threads: 8 ", "  threads: 1 ")
@@ -178,7 +176,7 @@ def test_one_training_runs_on_two_nodes_with_their_gpus(slurm, tmp_path):
     run = toy.runs["base"]
     toy.edit(
         "profiles/slurm/profile.yaml",
-        "    gpu: 1 ",
+        "    # gpu_model: h100 ",
         '    gres: "gpu:2"\n    nodes: 2\n    tasks: 2\n    tasks_per_gpu: 0\n    mpi: srun\n    # ',
     )
     toy.edit("profiles/slurm/runtime.yaml", "  nodes: 1 ", "  nodes: 2 ")

@@ -10,7 +10,7 @@ import pytest
 from respath.letters import plain
 from respath.papers import needs
 from respath.papers.check import open_papers
-from tests.project_copy import ProjectCopy, job_counts
+from tests.project_copy import ROOT, ProjectCopy, job_counts
 
 
 @pytest.fixture(scope="module")
@@ -283,3 +283,23 @@ def test_all_problems_are_reported_at_once(edited):
     edited.edit("config.yaml", "scale: smok", "scale: smoke")
     refused = edited.snakemake("-n")
     assert "data.corpus: 'slimpajam-62b' is not known (did you mean 'slimpajama-62b'?)" in refused.stderr
+
+
+def test_the_picture_of_the_rule_graph_shows_the_rules_that_there_are(fresh):
+    graph = fresh.snakemake("--forceall", "--rulegraph", "dot", "demo")
+    rules = set(re.findall(r'label = "(\w+)"', graph.stdout)) - {"demo"}
+    drawn = set(re.findall(r">(\w+)</text>", (ROOT / "docs/rulegraph.svg").read_text()))
+    assert rules and drawn == rules, "draw it anew: docs/architecture.md has the command"
+
+
+def test_the_views_that_the_docs_name_exist(fresh):
+    from snakemake.cli import get_argument_parser
+
+    text = (ROOT / "docs/architecture.md").read_text()
+    views = re.search(r"Snakemake's own views.*?\n\n.*?\n\n", text, re.DOTALL)[0]
+    named = set(re.findall(r"snakemake (?:-n |--forceall )?(--[a-z]+)", views)) | set(
+        re.findall(r"`(--[a-z]+)`", views)
+    )
+    known = {option for action in get_argument_parser()._actions for option in action.option_strings}
+    assert {"--summary", "--report", "--rulegraph", "--dag"} <= named | {"--rulegraph"} and named <= known
+    assert "update pending" in fresh.snakemake("--summary", "resformer_table13").stdout

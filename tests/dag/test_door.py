@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -229,3 +230,38 @@ def test_the_demo_ends_with_its_page(tmp_path):
     assert page([*options, "--out", str(written)]) == 0
     text = written.read_text()
     assert 'id="table13"' in text and 'id="kv"' in text and 'id="table3"' not in text
+
+
+def completed(copy: ProjectCopy, line: str, script: str) -> list[str]:
+    """What a shell offers for the last word of a line."""
+    words = line.split(" ")
+    quoted = " ".join(f'"{word}"' for word in words)
+    ask = f"{script}; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; "
+    done = subprocess.run(
+        [
+            "bash",
+            "-c",
+            ask + '$(complete -p "$1" | sed "s/.*-F //; s/ .*//") "$1" && printf "%s\\n" "${COMPREPLY[@]}"',
+            "-",
+            words[0],
+        ],
+        cwd=copy.path,
+        env=clean_environment()
+        | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout.split()
+
+
+def test_a_shell_completes_targets_of_snakemake_and_words_of_respath(fresh):
+    source = f"source {ROOT}/workflow/completion.bash"
+    assert completed(fresh, "snakemake -n resformer_table13", source) == ["resformer_table13"]
+    found = completed(fresh, "snakemake resformer_table", source)
+    project = open_papers(fresh.path)
+    assert set(found) == {a.target for a in project.artifacts() if a.target.startswith("resformer_table")}
+    assert "demo" in completed(fresh, "snakemake de", source)
+    own = 'eval "$(_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION=1 respath --show-completion bash)"'
+    assert completed(fresh, "respath pl", own) == ["plan"]
+    assert set(completed(fresh, "respath plan resformer_table", own)) == set(found)
+    assert completed(fresh, "respath diff resformer/82M/ident", own)[0] == "resformer/82M/identity"

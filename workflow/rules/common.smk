@@ -16,6 +16,7 @@ from respath.quantities.analyses import CATALOGUE
 from respath.quantities.core import SUITES
 from respath.quantities.likelihood import SETS
 from respath.spec.document import identity
+from respath.accounting.asking import asked
 from respath.accounting.kv import entries_of_paper
 from respath.spec.data import Gpt2Tokenizer, sample_id, tokenizer_id, tokens_id
 from respath.data.catalogue import source_ids
@@ -151,11 +152,9 @@ CORPORA = {data.sample.corpus.name: data.sample.corpus for data in DATA.values()
 SOURCES = {name: source_ids(c.profile) if c.kind == "embedded" else ["files"] for name, c in CORPORA.items()}
 DOMAINS = sorted({domain for sample in SAMPLES.values() for domain in sample.domains})
 CHECKPOINTS = PROJECT.settings.checkpoints
-RUNTIME = jobs.filed(canonical_json(PROJECT.settings.runtime.model_dump()))
 CONFIG = jobs.filed(canonical_json(PROJECT.settings.model_dump(mode="json")))
 ACCEPT_CODE = "--accept-code" if PROJECT.settings.runtime.accept_code else "--no-accept-code"
 THREADS = PROJECT.settings.runtime.threads or 1
-PROCESSES = PROJECT.settings.runtime.processes
 #: Runs that are looked at as they are before training, with the analyses that are wanted of them.
 UNTRAINED = {
     run_id: wanted
@@ -188,6 +187,27 @@ DEMO = {
     for folder in map(PROJECT.folder, PAPERS)
     if folder.paper.demo
 }
+
+
+@functools.cache
+def asked_of(run):
+    """GPUs, memory and minutes of a training."""
+    paper = PROJECT.folder(RUNS[run].paper).paper
+    return or_leave(asked, RUNS[run].spec, paper.accounting.attention, PROJECT.settings.runtime)
+
+
+ASKS_FOR_GPUS = (
+    {"gpu": lambda w: asked_of(w.run).processes}
+    if PROJECT.settings.runtime.gpu and PROJECT.settings.runtime.nodes == 1
+    else {}
+)
+
+
+def runtime_of(run):
+    """How a training uses its machine: the settings, with as many processes as it asks GPUs for."""
+    return jobs.filed(
+        canonical_json(PROJECT.settings.runtime.model_dump() | {"processes": asked_of(run).processes})
+    )
 
 
 def either(names):

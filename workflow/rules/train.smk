@@ -14,13 +14,15 @@ rule train:
     priority: lambda w: PRIORITY[w.run]
     conda:
         "../../envs/train.yaml"
-    threads: THREADS * PROCESSES
+    threads: lambda w: THREADS * asked_of(w.run).processes
     resources:
+        **ASKS_FOR_GPUS,
         spec=lambda w: jobs.filed(RUNS[w.run].text),
-        mem_mb=8000,
-        runtime=2880,
+        mem_mb=lambda w: asked_of(w.run).memory_mb,
+        runtime=lambda w: asked_of(w.run).minutes,
+        # On several machines GPUs are asked for by machine (docs/cluster.md), and without a kind of GPU as the profile says.
         tokens=lambda w: manifest_of(w.run),
-        runtime_options=RUNTIME,
+        runtime_options=lambda w: runtime_of(w.run),
         # No parameter: what is measured on the way changes no weight, so a change trains nothing anew.
         validation=lambda w: jobs.filed(
             canonical_json(PROJECT.paper(RUNS[w.run].paper).changes.validation.model_dump())

@@ -43,6 +43,15 @@ class Runtime(Document):
     """Processes of one training job on each machine: one per GPU. They share the recipe's batch."""
     nodes: int = Field(1, ge=1)
     """Machines of one training job; more than one needs Slurm (docs/cluster.md)."""
+    gpu: str | None = None
+    """Kind of GPU that a training's job asks a queue for (a100, h100, ...: those of `respath plan --gpu`). Memory, time and number
+    of GPUs then follow from the run; null: as the profile says."""
+    finish_hours: float = Field(24.0, gt=0)
+    """With gpu: a training takes the fewest GPUs (1, 2, 4, ... up to processes) that should end it in so many hours."""
+    time_margin: float = Field(2.0, ge=1)
+    """With gpu: the time that is asked for, over the estimate."""
+    longest_minutes: int = Field(1440, ge=10)
+    """With gpu: most minutes of one job (the partition's MaxTime); a longer training goes on in the next one."""
     gpu_lease: bool = False
     """Each job takes free GPUs of this machine for itself (profiles/workstation); batch systems do that themselves."""
     accept_code: bool = False
