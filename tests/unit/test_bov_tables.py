@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,13 @@ import pytest
 from respath.accounting import account
 from respath.comparison.cells import MATCH, build_grid
 from respath.config.request import RunRequest
+from respath.errors import UserError
 from respath.papers import needs
 from respath.papers.check import open_papers
 from respath.papers.paper import PaperRecipe
 from respath.papers.scaling import nanochat
+from respath.quantities.derived import DERIVED
+from respath.quantities.quantity import Reading
 from respath.reporting.layout import Shown
 from respath.results.reader import Results
 from respath.spec.model import ModelSpec
@@ -106,6 +110,41 @@ def test_counts_of_bov_agree_with_an_independent_recomputation(size, layers, wid
     assert math.isclose(account(f"bov/{size}/bov", context=32_768).saved.of_cache, 0.0, abs_tol=1e-15)
 
 
+def test_cost_of_equal_loss_is_read_between_two_points_of_the_history():
+    """Right ends at 2.0 after 100 tokens at 3 FLOPs each; left is there halfway between 60 and 80, at 2.7 each."""
+    right = {"tokens": [50, 100], "loss": [2.4, 2.0]}
+    left = {"tokens": [60, 80], "loss": [2.1, 1.9]}
+    compute = DERIVED["scaling.compute_multiplier"].compute
+    inputs = [Reading(value) for value in (left, right, 216, 80, 300, 100)]
+    assert compute(None, inputs).value == pytest.approx(70 * 2.7 / 300)
+    inputs[0] = Reading({"tokens": [60, 80], "loss": [2.3, 2.1]})
+    assert compute(None, inputs).state == "not run"
+    # A ratio is no difference, and gets no sign.
+    project = PROJECTS["paper"]
+    cells = build_grid(project, Results(project), project.artifact("bov_table1")).cells
+    assert not cells["bov", "multiplier"].signed and cells["baseline", "multiplier"].kind == "text"
+
+
+def test_coefficients_of_the_layers_that_have_one():
+    def of(name, values):
+        return DERIVED[f"coefficients.{name}"].compute(None, [Reading(values)])
+
+    assert of("source_least", [None, 3.0, -2.5, 11.0]).value == 2.5
+    assert of("source_last", [None, 3.0, -12.0, None]).value == 12.0
+    assert of("own_most", [None, 0.02, -2.0]).value == 0.02
+    assert of("own_most", [None, None]).state == "not run"
+
+
+def test_drawn_curves_end_at_the_cells_that_were_read_off():
+    for figure, column in (("fig4", "end"), ("fig5", "bpb")):
+        reported = PROJECTS["paper"].folder("bov").reported[figure]
+        assert len(reported.curves) == len(reported.rows)
+        for row in reported.rows:
+            curve = dict(reported.curve(row))
+            last = max(curve) if figure == "fig4" else 3_750 * 2**19
+            assert abs(curve[last] - reported.value(row, column)) <= 1e-4 + 1e-12, row
+
+
 def test_a_text_that_ends_with_a_digit_is_no_number():
     assert not any(Shown("number", text).is_number for text in ("bf16", "final frac. 0.05", "not run", ""))
     assert all(Shown("number", text).is_number for text in ("7", "-0.5", "+0.03", "1e-05"))
@@ -114,3 +153,27 @@ def test_a_text_that_ends_with_a_digit_is_no_number():
 def test_runs_of_24_layers_are_planned_at_paper_and_smoke_alone():
     sizes = {scale: {run.size for run in needs.all_runs(PROJECTS[scale]).values()} for scale in SCALES}
     assert sizes == {"smoke": {"d12", "d24"}, "mini": {"d12"}, "paper": {"d12", "d24"}}
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("paper.yaml", "size: d12}", "size: d13}", "recipe.scaling.size: 'd13' is not a size of the paper (did you mean 'd12'?)"),
+        ("paper.yaml", "target_flops: 1.5e+18", "target_flops: 1.0", "recipe.target_flops: 1 give no step of d12/baseline"),
+        ("tables.yaml", "scales: [smoke, paper], because: \"24", "scales: [smok, paper], because: \"24", "only.scales: 'smok' is not a scale"),
+        ("tables.yaml", "metric: core.squad.accuracy", "metric: core.squat.accuracy", "'squat' is no task of core21 or core22 (did you mean 'squad'?)"),
+        ("claims.yaml", "metric: coefficients.own_most", "metric: coefficients.own_last", "'coefficients.own_last' is no metric"),
+        ("figures.yaml", "series: coefficients.own,", "series: coefficients.owns,", "has no series 'owns'"),
+        ("reported/fig4.yaml", "- row: d12-baseline", "- row: d12-baselin", "curves.0.row: 'd12-baselin' is not in `rows` (did you mean 'd12-baseline'"),
+    ],
+)  # fmt: skip
+def test_wrong_names_and_budgets_are_refused_in_a_line_each(tmp_path, file, old, new, said):
+    for name in ("papers", "scales"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    path = tmp_path / "papers/bov" / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(UserError) as refused:
+        open_papers(tmp_path, {"papers": ["bov"], "scale": "paper"})
+    assert any(said in line for line in refused.value.lines), refused.value.lines

@@ -234,7 +234,7 @@ def _cell(
         better=column.better,
         printed=paper_value,
         printed_decimals=paper_decimals,
-        signed=column.show in ("difference", "interval"),
+        signed=column.show in ("difference", "interval") and not metrics.compares(quantity.metric),
         show=column.show,
     )
     excluded = needs.excluded(project, row)

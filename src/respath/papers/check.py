@@ -108,6 +108,9 @@ def _names(resolver: Resolver, folder: PaperFolder) -> Iterator[str]:
     yield from _unknown(
         f"{base}/paper.yaml: accounting.baseline", [paper.accounting.baseline], folder.variants, "a variant"
     )
+    if (scaling := paper.recipe.scaling) is not None:
+        where = f"{base}/paper.yaml: recipe.scaling.size"
+        yield from _unknown(where, [scaling.size], paper.sizes, "a size of the paper")
     artifacts = [*folder.tables, *folder.figures]
     yield from _unknown(f"{base}/paper.yaml: demo", paper.demo, artifacts, "a table or figure of the paper")
     yield from _unknown(
@@ -173,6 +176,11 @@ def _no_quantity(resolver: Resolver, folder: PaperFolder, quantity: Quantity, **
 
 def _artifact(resolver: Resolver, folder: PaperFolder, artifact: Artifact) -> Iterator[str]:
     where, definition = artifact.where, artifact.definition
+    for kind, parts in ((kind, getattr(definition, kind, ())) for kind in ("rows", "panels")):
+        for i, part in enumerate(parts):
+            if part.only is not None:
+                at = f"{where}.{kind}.{i}.only.scales"
+                yield from _unknown(at, part.only.scales, resolver.library.scales, "a scale")
     named = list(needs.named(artifact))
     for key, quantity in named:
         for side, request in needs.requests(quantity):

@@ -58,7 +58,7 @@ class PaperRecipe(RecipeTerms):
     """A step is ``micro_batches`` micro-batches (over all GPUs and accumulation) of ``micro_batch_tokens //
     context`` sequences: how the paper keeps about 2M tokens per step at every length (Table 13)."""
     micro_batches: int
-    target_flops: float | None = None
+    target_flops: float | None = Field(None, gt=0)
     """Training FLOPs of every run, in the paper's own count: a variant that costs less per token takes more steps.
     null: all runs take ``steps``, which are the baseline's otherwise."""
     scaling: Scaling | None = None

@@ -288,7 +288,13 @@ class PaperAtScale:
                 target = steps * self._flops_per_token(size, self.folder.paper.accounting.baseline, length)
             else:
                 target = terms.target_flops / (batch_sequences * length)
-            warmed, steps = (max(1, round(budget / cost)) for budget in (target, longer * target))
+            warmed, steps = (round(budget / cost) for budget in (target, longer * target))
+            if not steps:
+                raise UserError(
+                    f"recipe.target_flops: {terms.target_flops:g} give no step of {size}/{variant}, which costs "
+                    f"{self._flops_per_token(size, variant, length) * batch_sequences * length:g}; raise it"
+                )
+            warmed = max(1, warmed)
         optimizer = terms.optimizer.scaled(
             small.lr_factor, warmed if small.steps else terms.steps, terms.steps
         )

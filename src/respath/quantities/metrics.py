@@ -60,6 +60,11 @@ def is_exact(metric: str) -> bool:
     return kind.is_exact(name)
 
 
+def compares(metric: str) -> bool:
+    """Is the metric itself a comparison of two runs (a ratio, a saving), and not subtracted from another run's?"""
+    return metric in DERIVED and DERIVED[metric].compares
+
+
 def worst(metric: str) -> int:
     """Where a diverged run's value ranks: +1 above all others (losses), -1 below (accuracies), 0 where a metric has no better end."""
     if metric in DERIVED:
