@@ -9,6 +9,7 @@ import pytest
 
 from respath.accounting import account
 from respath.comparison.cells import build_grid
+from respath.papers import needs
 from respath.papers.check import open_papers
 from respath.papers.reported import load_reported
 from respath.papers.resolve import papers_at
@@ -114,3 +115,34 @@ def test_every_printed_cell_of_an_exact_table_matches(name, tmp_path):
     shown = [cell for cell in grid.compared() if cell.printed is not None]
     assert {cell.status for cell in shown} == {"match"}
     assert len(shown) == len([cell for cell in printed(name).cells if cell.value is not None])
+
+
+@pytest.mark.parametrize("scale", ["smoke", "mini", "paper"])
+def test_every_table_and_figure_of_the_paper_is_a_target_and_every_claim_has_its_runs(scale):
+    project = open_papers(ROOT, {"papers": ["depthbench"], "scale": scale})
+    ids = {artifact.id for artifact in project.artifacts()}
+    assert {f"table{n}" for n in range(1, 10)} | {f"fig{n}" for n in range(2, 17)} <= ids
+    planned = set(needs.all_runs(project))
+    claims = project.folder("depthbench").claims
+    assert [
+        claim.id for claim in claims if not needs.runs_of_claim(project, "depthbench", claim) <= planned
+    ] == []
+    assert len([claim for claim in claims if claim.primary]) == 6
+
+
+def test_figure_6_reads_the_maps_of_exactly_the_models_that_it_draws():
+    project = open_papers(ROOT, {"papers": ["depthbench"], "scale": "paper", "seeds": [1]})
+    artifact = project.artifact("depthbench_fig6")
+    found = needs.of_artifact(project, artifact)
+    drawn = {panel.run.variant for panel in artifact.definition.panels if panel.kind == "matrix"}
+    assert {run.variant for run in found.trained.values()} == drawn and len(found.trained) == 5
+    assert {run.size for run in found.trained.values()} == {"400M-L32"}
+    assert set(map(frozenset, found.analyses.values())) == {frozenset({"causal", "permutation"})}
+
+
+def test_smoke_shares_the_runs_of_the_ladder_and_of_the_equal_backbones():
+    project = open_papers(ROOT, {"papers": ["depthbench"]})
+    names = {
+        run.id.removeprefix("depthbench-").rsplit("-L", 1)[0] for run in needs.all_runs(project).values()
+    }
+    assert names == {"400M", "1.6B"}
