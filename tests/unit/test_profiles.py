@@ -68,7 +68,7 @@ def test_named_rules_exist(name):
 
 @pytest.mark.parametrize("name", ["slurm", "workstation"])
 def test_every_rule_that_runs_a_model_asks_for_a_gpu(name):
-    runs = re.compile(r"python -m respath\.(training|measure\.(loss|lm|core|analyses))[ \"]")
+    runs = re.compile(r"python -m respath\.(training|measure\.(loss|lm|core|nll|analyses))[ \"]")
     rules = set()
     for path in (ROOT / "workflow/rules").glob("*.smk"):
         parts = re.split(r"^rule (\w+):", path.read_text(), flags=re.MULTILINE)

@@ -25,7 +25,7 @@ from respath.files import canonical_json
 from respath.letters import plain
 from respath.papers import needs
 from respath.papers.check import open_papers
-from respath.results.items import evaluated_before
+from respath.results.items import LISTS, evaluated_before
 from respath.settings import Settings
 from snakemake import benchmark as snakemake_benchmark
 from snakemake.cli import parse_args as snakemake_arguments
@@ -307,12 +307,11 @@ def items_of(run):
     return f"results/eval_items/{RUNS[run].paper}/items.json"
 
 
-def read_by_lm(run):
-    """What a run's downstream tasks are evaluated with, until they are; and again where the items are others since."""
-    inputs, made = [items_of(run), tokenizer_of(run)], f"results/evals/{run}/lm.json"
-    return until_made([made], inputs, run) or (
-        inputs if evaluated_before(Path(made), Path(items_of(run))) else []
-    )
+def read_by(kind, run):
+    """What a run's tasks of a kind are evaluated with, until they are; and again where the items are others since."""
+    items, made = LISTS[kind].format(paper=RUNS[run].paper), f"results/evals/{run}/{kind}.json"
+    inputs = [items, tokenizer_of(run)]
+    return until_made([made], inputs, run) or (inputs if evaluated_before(Path(made), Path(items)) else [])
 
 
 def also_scored(run):

@@ -81,7 +81,7 @@ rule ngrams:
 rule evaluate_lm:
     "lm-eval of one run, zero-shot, with lm-eval's own task definitions."
     input:
-        lambda w: read_by_lm(w.run),
+        lambda w: read_by("lm", w.run),
         train="results/runs/{run}/train.json",
     output:
         "results/evals/{run}/lm.json",
@@ -133,11 +133,7 @@ rule likelihood_items:
 rule evaluate_nll:
     "Likelihood of reference answers in code, science and mathematics; nothing is generated."
     input:
-        lambda w: until_made(
-            [f"results/evals/{w.run}/nll.json"],
-            ["results/likelihood_items/items.json", tokenizer_of(w.run)],
-            w.run,
-        ),
+        lambda w: read_by("nll", w.run),
         train="results/runs/{run}/train.json",
     output:
         "results/evals/{run}/nll.json",

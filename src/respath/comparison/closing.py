@@ -19,7 +19,7 @@ from respath.files import read_json, sha256_file
 from respath.papers import needs
 from respath.papers.library import Artifact
 from respath.papers.resolve import Resolver, Run
-from respath.results.items import other_items
+from respath.results.items import LISTS, other_items
 from respath.results.reader import Results
 from respath.spec.data import tokens_id
 
@@ -67,15 +67,16 @@ def on_other_items(
     """items.json -> files of evaluations that stand on other items than it lists now."""
     found: dict[str, list[str]] = {}
     for artifact in artifacts:
-        items = f"results/eval_items/{artifact.paper}/items.json"
         wanted = needs.of_artifact(project, artifact)
-        if "lm" not in wanted.kinds or not (project.root / items).exists():
-            continue
-        listed = read_json(project.root / items)
-        for run in wanted.trained:
-            result, file = results.of_run("lm", run), results.store.path("lm", {"run": run})
-            if result is not None and other_items(result, listed) and file not in found.get(items, ()):
-                found.setdefault(items, []).append(file)
+        for kind, place in LISTS.items():
+            items = place.format(paper=artifact.paper)
+            if kind not in wanted.kinds or not (project.root / items).exists():
+                continue
+            listed = read_json(project.root / items)
+            for run in wanted.trained:
+                result, file = results.of_run(kind, run), results.store.path(kind, {"run": run})
+                if result is not None and other_items(result, listed) and file not in found.get(items, ()):
+                    found.setdefault(items, []).append(file)
     return found
 
 

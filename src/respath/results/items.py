@@ -9,14 +9,20 @@ from typing import Any
 from respath.errors import UserError
 from respath.files import read_json
 
+#: Kinds of result that are read off evaluation items -> the file that lists these.
+LISTS = {"lm": "results/eval_items/{paper}/items.json", "nll": "results/likelihood_items/items.json"}
+
 
 def other_items(result: Mapping[str, Any], items: Mapping[str, Any]) -> list[str]:
-    """Tasks that a run was evaluated on with other items than ``items.json`` lists: changed, come, or gone since."""
+    """Tasks of ``items.json`` that a run was evaluated on with other items than it lists: changed, come, or gone since."""
     if result.get("status") == "diverged":
         return []
-    now = {name: entry.get("sha256") for name, entry in items["tasks"].items()}
-    then = {name: entry.get("items_sha256") for name, entry in result["tasks"].items()}
-    return [name for name in dict.fromkeys([*now, *then]) if now.get(name) != then.get(name)]
+    entries = result["tasks"] if "tasks" in result else result["sets"]
+    return [
+        name
+        for name, entry in items["tasks"].items()
+        if entry.get("sha256") != entries.get(name, {}).get("items_sha256")
+    ]
 
 
 def evaluated_before(result: Path, items: Path) -> bool:
