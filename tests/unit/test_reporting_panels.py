@@ -108,6 +108,20 @@ def test_a_sweep_draws_the_means_from_left_to_right_with_paired_differences(made
     assert line.marks[1].stderr == pytest.approx(np.std(mix, ddof=1) / math.sqrt(3))
 
 
+def test_a_line_of_another_metric_stands_beside_the_panels_and_has_its_unit(made):
+    points = [{"x": 1, "run": of("mix")}]
+    lines = [
+        {"label": "Total", "points": points},
+        {"label": "Backbone", "metric": "account.parameters.backbone", "points": points},
+    ]
+    fields = {"metric": "account.parameters.total", "lines": lines, "reference": None, "printed": None}
+    total, backbone = (line.marks[0].value for line in panel(made, **SWEEP | fields).of("ours"))
+    assert total == account(made[1], "S", "mix") and 0 < backbone < total
+    lines[1]["metric"] = "account.kv_cache.bytes"
+    with pytest.raises(ValueError, match="has another unit than the panel's"):
+        figure(SWEEP | fields)
+
+
 def test_places_come_from_the_papers_shapes_and_whiskers_from_the_run_of_the_same_shape(made):
     fields = {"at": "account.parameters.total", "reference": None, "baseline": of("base"), "printed": None}
     points = [{"run": of("mix")}, {"run": of("base")}]

@@ -227,6 +227,7 @@ wildcard_constraints:
     domain=either(DOMAINS),
     split="train|validation",
     shard=r"\d\d\d",
+    context=r"\d+",
     part=r"\d\d\d",
     parts=r"\d\d\d",
     scale=either(PROJECT.library.scales),

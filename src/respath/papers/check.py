@@ -270,7 +270,7 @@ def _claim(resolver: Resolver, folder: PaperFolder, claim: Claim) -> Iterator[st
 
 def _no_comparison(resolver: Resolver, folder: PaperFolder, test: Test) -> str:
     """Why a comparison cannot be read; empty when it can."""
-    if test.metric.startswith("bench."):
+    if test.metric.startswith(("bench.", "decode.")):
         return f"{test.metric!r} is measured on one device and enters no verdict"
     if test.right is None and (problem := metrics.unknown(test.metric, pair=False)):
         return problem

@@ -107,7 +107,14 @@ class SweepLine(Document):
 
     label: Text | None = None
     run: RunRequest = RunRequest()
+    metric: str | None = None
+    """null: the panel's. Another one has the same unit: what is measured beside what a formula gives."""
     points: tuple[SweepPoint, ...] = Field(min_length=1)
+
+    @field_validator("metric")
+    @classmethod
+    def _one_number(cls, metric):
+        return metric if metric is None else _metric(metric)
 
 
 class Sweep(Panel):
@@ -159,13 +166,22 @@ class Sweep(Panel):
             )
         return self
 
-    def wanted(self):
-        metrics = (self.metric, self.at) if self.at else (self.metric,)
+    @model_validator(mode="after")
+    def _one_axis_has_one_unit(self):
         for i, line in enumerate(self.lines):
+            if line.metric is not None and metrics.unit_of(line.metric) != metrics.unit_of(self.metric):
+                raise ValueError(
+                    f"lines.{i}.metric: {line.metric!r} has another unit than the panel's {self.metric!r}"
+                )
+        return self
+
+    def wanted(self):
+        for i, line in enumerate(self.lines):
+            wanted = (line.metric or self.metric, *filter(None, [self.at]))
             for j, point in enumerate(line.points):
-                yield Wanted(f"lines.{i}.points.{j}.run", (self.run, line.run, point.run), metrics)
+                yield Wanted(f"lines.{i}.points.{j}.run", (self.run, line.run, point.run), wanted)
                 if self.baseline is not None:
-                    yield Wanted("baseline", (self.run, line.run, point.run, self.baseline), (self.metric,))
+                    yield Wanted("baseline", (self.run, line.run, point.run, self.baseline), wanted[:1])
         if self.reference is not None:
             yield Wanted("reference", (self.run, self.reference), (self.metric,))
 

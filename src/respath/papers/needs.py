@@ -51,11 +51,11 @@ def claimed(claim: Claim) -> Iterator[tuple[str, Quantity]]:
 def requests(quantity: Quantity) -> Iterator[tuple[str, RunRequest]]:
     """The runs or models that a quantity names: its own under ``run``, the other side's under ``minus``.
 
-    An account is of a model at whatever length: no run of that length need exist.
+    Accounts and decoding are of a model at whatever length: no run of that length need exist.
     """
     for name, side in (("run", quantity.subject), ("minus", quantity.against)):
         if isinstance(side, RunRequest):
-            if quantity.metric.startswith("account."):
+            if quantity.metric.startswith(("account.", "decode.")):
                 side = side.model_copy(update={"context": None})
             yield from ((name, merged(side, change)) for change in quantity.along or (RunRequest(),))
 
@@ -126,6 +126,12 @@ class Needs:
         ]
 
 
+def key_of(resolver: Resolver, paper: str, request: RunRequest) -> dict[str, str]:
+    """What paths of results of a model are made from; the length is in the paper's terms, its own where none is named."""
+    context = request.context or resolver.library.folder(paper).paper.recipe.context
+    return {"size": request.size or "", "variant": request.variant or "", "context": str(context)}
+
+
 def needs_of(resolver: Resolver, paper: str, wanted: Iterable[Quantity]) -> Needs:
     """What quantities of a paper need at the resolver's scale, all seeds, in their order."""
     needs = Needs()
@@ -140,7 +146,7 @@ def needs_of(resolver: Resolver, paper: str, wanted: Iterable[Quantity]) -> Need
             if "tokens" in kind.keyed_by() and "tokens" not in key:
                 key["tokens"] = tokens_id(resolver.paper(paper).data)
             if isinstance(quantity.subject, RunRequest):
-                key |= {"size": quantity.subject.size or "", "variant": quantity.subject.variant or ""}
+                key |= key_of(resolver, paper, quantity.subject)
             if kind.path:
                 needs.files[kind.file(key)] = None
             continue

@@ -16,6 +16,7 @@ from respath.papers import needs
 from respath.papers.figures import Panels
 from respath.papers.library import Artifact
 from respath.papers.resolve import Resolver
+from respath.quantities.metrics import is_exact
 from respath.reporting.panels.build import shown
 from respath.reporting.panels.data import Shown
 from respath.reporting.series import Series, series_of
@@ -26,7 +27,9 @@ def scale_line(project: Resolver, artifact: Artifact | None = None) -> str:
     """What stands above the panels: scale, seeds (of an artifact's runs, where they differ), and what the scale is not."""
     counts = sorted(_numbers_of_seeds(project, artifact)) if artifact else []
     if artifact and not counts:
-        return f"Scale {project.scale.id}: nothing here is trained; shapes are the paper's own"
+        exact = all(is_exact(one.metric) for one in needs.quantities(project, artifact))
+        shapes = "shapes are the paper's own" if exact else "measured at this scale's shapes"
+        return f"Scale {project.scale.id}: nothing here is trained; {shapes}"
     if len(counts) > 1:
         seeds = f"{' or '.join(map(str, counts))} seeds per run"
     else:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from respath.config.request import RunRequest
 from respath.errors import UserError
+from respath.papers.needs import key_of
 from respath.papers.resolve import Resolver, Run
 from respath.papers.subjects import Resolved
 from respath.quantities.derived import DERIVED, Derived
@@ -119,7 +120,7 @@ class Results:
             return {None: kind.value(document, name, resolved)}, ()
         key = self.key(paper, checkpoint=resolved.entry)
         if isinstance(subject, RunRequest):
-            key |= {"size": subject.size or "", "variant": subject.variant or ""}
+            key |= key_of(project, paper, subject)
         lacks = kind.lacks or f"{self.store.path(kind.name, key)} is not there yet"
         return {None: self._read(kind, name, key, resolved, lacks)}, ()
 

@@ -37,12 +37,13 @@ def sweep(reader: Reader, letter: str, panel: Sweep) -> Drawn:
         for x, request in sorted(found, key=lambda one: one[0]):
             # A line of one point is its label; of several, the point is told by its place.
             name = label if len(line.points) == 1 else f"{label} at {x:g}"
-            values = reader.values(request, panel.metric, name, panel.unit)
+            metric = line.metric or panel.metric
+            values = reader.values(request, metric, name, panel.unit)
             x_points.append(x)
             if lost := [one for one in values.by_seed.values() if one.state == "diverged"]:
                 diverged.append(Mark(x, None, seeds=len(lost), note="diverged"))
             if values.numbers:
-                beside = reference if panel.baseline is None else _beside(reader, panel, request)
+                beside = reference if panel.baseline is None else _beside(reader, panel, metric, request)
                 marks.append(averaged(x, values, beside))
             printed = reader.printed(panel.printed, request)
             if printed is not None:
@@ -54,10 +55,10 @@ def sweep(reader: Reader, letter: str, panel: Sweep) -> Drawn:
     return Drawn(letter, panel, every, x_points=tuple(x_points))
 
 
-def _beside(reader: Reader, panel: Sweep, request: RunRequest) -> Sample | None:
+def _beside(reader: Reader, panel: Sweep, metric: str, request: RunRequest) -> Sample | None:
     """The panel's baseline of a point; None where the point is its own, and has no difference."""
     other = merged(request, panel.baseline)
-    return None if other == request else reader.values(other, panel.metric, "", panel.unit)
+    return None if other == request else reader.values(other, metric, "", panel.unit)
 
 
 def _place(reader: Reader, panel: Sweep, point: SweepPoint, request: RunRequest) -> float | None:
