@@ -406,13 +406,13 @@ def test_names_of_core_are_refused_with_the_nearest(name, problem):
 def test_decoding_is_read_by_length_batch_and_way_with_the_reason_of_what_is_not_there(made):
     project, results = made
     long = MIX.model_copy(update={"context": 256})
-    reasons = {
-        (long, "b8.host.token_seconds"): "no GPU",
-        (long, "b1.device.token_seconds"): "not measured on this machine",
-        (long, "b8.folded.peak_bytes"): "no peak_bytes on this device",
-        (MIX, "b8.folded.token_seconds"): "not measured on this machine",
-    }
-    for (subject, name), reason in reasons.items():
+    reasons = [
+        (long, "b8.host.token_seconds", "no GPU"),
+        (long, "b1.device.token_seconds", "not measured on this machine"),
+        (long, "b8.folded.peak_bytes", "no peak_bytes on this device"),
+        (MIX, "b8.folded.token_seconds", "not measured on this machine"),
+    ]
+    for subject, name, reason in reasons:
         sample = results.sample("toy", Quantity(f"decode.{name}", subject))
         assert (sample.state, sample.reason) == ("not run", reason)
     files = needs.needs_of(
