@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from respath.comparison.report import Report
 from respath.papers import needs
 from respath.papers.check import open_papers
 from respath.papers.resolve import Resolver
@@ -61,7 +62,7 @@ def project(copy) -> Resolver:
 
 def test_it_renders_as_text_in_latex_markdown_csv_and_html(copy, project, monkeypatch):
     results = Results(project)
-    _, texts = table.render(project, results, project.artifact("resformer_odd"))
+    _, texts = table.render(Report(project, results, "resformer"), project.artifact("resformer_odd"))
     tex, md, csv = (
         next(text for name, text in texts.items() if name.endswith(e)) for e in ("tex", "md", "csv")
     )

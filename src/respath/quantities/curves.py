@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -91,7 +92,13 @@ def parameters_at_loss(
     import numpy as np
 
     fit = np.polyfit(np.log(np.asarray(parameters, dtype=float)), losses, 2)
-    roots = [root.real for root in np.roots(fit - [0.0, 0.0, loss]) if abs(root.imag) < 1e-9]
+    # A nearly flat fit reaches a loss at more parameters than a double holds: nowhere.
+    largest = math.log(sys.float_info.max)
+    roots = [
+        root.real
+        for root in np.roots(fit - [0.0, 0.0, loss])
+        if abs(root.imag) < 1e-9 and root.real < largest
+    ]
     log = math.log(near)
     return math.exp(min(roots, key=lambda root: abs(root - log))) if roots else None
 
