@@ -330,13 +330,16 @@ class Trial:
 
 
 def named_for_deletion(folder: Path, said: str) -> list[Path]:
-    """Paths, below a project, that messages ask to delete."""
+    """Paths, below a project or absolute, that messages ask to delete."""
     named = []
+    again = r"(?:run the same command|collect (?:the|them|it))"
     for line in said.splitlines():
         text = line.strip().removeprefix("error: ")
-        if match := re.match(r"(\S+?)(?::\d+)?: .*?\bdelete (.+?) and run the same command", text):
+        if match := re.match(rf"(\S+?)(?::\d+)?: (.*?)\bdelete (.+?) and {again}", text):
             where = Path(match[1])
-            for name in re.split(r",? and |, ", match[2]):
+            other = re.search(r"(?:in|of) (\S+); $", match[2])
+            names = match[3].replace("both", f"it and {other[1]}" if other else "it")
+            for name in re.split(r",? and |, ", names):
                 path = where if name == "it" else Path(name)
                 named.append(path if (folder / path).exists() else where.parent / path)
     return named
