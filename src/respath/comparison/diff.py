@@ -75,7 +75,7 @@ def _paper(report: Report) -> dict[str, Any]:
             for size, number, seconds in report.missing_by_size()
         ],
         "missing_text": report.missing(),
-        "notes": scale_notes(project, results, report.id),
+        "notes": scale_notes(project, report.id),
         "kv_deviations": kv_deviations(results, report.id),
         "stale_runs": list(stale_runs(results, runs)),
     }

@@ -268,7 +268,9 @@ class Layers(Panel):
     def wanted(self):
         for i, line in enumerate(self.lines):
             yield Wanted(
-                f"lines.{i}.run", (self.run, line.run), _analysis(line.series or self.series, self.untrained)
+                f"lines.{i}.run",
+                (self.run, line.run),
+                _analysis(str(line.series or self.series), self.untrained),
             )
 
 

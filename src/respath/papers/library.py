@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from respath.documents import Collector, Model, Place, load, load_list, where
 from respath.errors import UserError, did_you_mean
@@ -31,6 +31,10 @@ def find_root(start: str | Path | None = None) -> Path:
     raise UserError(
         f"{here}: no project here (no papers/ and scales/); go into a checkout or set RESPATH_ROOT"
     )
+
+
+#: Documents that say their own id.
+Identified = TypeVar("Identified", Paper, Scale)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +173,7 @@ class Library:
     def _document(self, model: type[Model], name: str) -> Model:
         return self._short(load, model, self.root / name)
 
-    def _named(self, model: type[Model], name: str, id: str) -> Model:
+    def _named(self, model: type[Identified], name: str, id: str) -> Identified:
         """A document that says its own id."""
         document = self._document(model, name)
         if document.id != id:

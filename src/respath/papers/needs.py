@@ -139,7 +139,7 @@ def needs_of(resolver: Resolver, paper: str, wanted: Iterable[Quantity]) -> Need
     for kind, name, quantity in reads(resolver, paper, wanted):
         needs.kinds.add(kind.name)
         module = name.partition(".")[0]
-        if kind.of == "checkpoint":
+        if isinstance(quantity.subject, Checkpoint):
             needs.checkpoints.setdefault(quantity.subject.name, set()).add(module)
             key["checkpoint"] = quantity.subject.name
         if kind.of not in ("run", "start"):
@@ -150,7 +150,7 @@ def needs_of(resolver: Resolver, paper: str, wanted: Iterable[Quantity]) -> Need
             if kind.path:
                 needs.files[kind.file(key)] = None
             continue
-        for run in resolver.runs(paper, quantity.subject):
+        for run in resolver.runs(paper, quantity.run):
             if kind.of == "start":
                 if kind.name == "untrained":
                     needs.untrained.setdefault(run.id, (run, set()))[1].add(module)

@@ -24,10 +24,10 @@ def smooth(values: Sequence[float], width: int) -> np.ndarray:
     """Centred moving average of ``width`` points; near the ends over the points that there are. Shape: as ``values``."""
     import numpy as np
 
-    values = np.asarray(values, dtype=float)
-    if width <= 1 or len(values) == 0:
-        return values
-    sums = np.concatenate([[0.0], np.cumsum(values)])
+    points = np.asarray(values, dtype=float)
+    if width <= 1 or len(points) == 0:
+        return points
+    sums = np.concatenate([[0.0], np.cumsum(points)])
     index = np.arange(len(values))
     low = np.maximum(0, index - (width - 1) // 2)
     high = np.minimum(len(values), index + width // 2 + 1)
@@ -77,7 +77,7 @@ def critical_point(steps: Sequence[int], difference: Sequence[float], total: int
     last = [(s, d) for s, d in zip(steps, difference, strict=True) if s > (1 - EXTRAPOLATED_SHARE) * total]
     if len(last) < 2:
         return None
-    slope, intercept = np.polyfit(*zip(*last, strict=True), 1)
+    slope, intercept = np.polyfit([s for s, _ in last], [d for _, d in last], 1)
     crossing = -intercept / slope if slope > 0 else math.inf
     return CriticalPoint(float(crossing), False) if steps[-1] < crossing < math.inf else None
 

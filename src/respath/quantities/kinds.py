@@ -27,12 +27,17 @@ Document = Mapping[str, Any]
 class Resolved(Protocol):
     """A subject at a scale, as its papers resolve it: what computed kinds compute from and readers may ask."""
 
-    #: For messages: ``82M/identity``, a domain, a checkpoint.
-    name: str
-    #: The subject's name in a file of many: ``size/variant``, or a domain.
-    entry: str
-    #: May ``loss.common`` be read: its reason against it, or nothing.
-    no_common: str
+    @property
+    def name(self) -> str:
+        """For messages: ``82M/identity``, a domain, a checkpoint."""
+
+    @property
+    def entry(self) -> str:
+        """The subject's name in a file of many: ``size/variant``, or a domain."""
+
+    @property
+    def no_common(self) -> str:
+        """May ``loss.common`` be read: its reason against it, or nothing."""
 
     def account(self) -> Document:
         """Parameters, FLOPs and KV bytes in closed form (``respath account --json``)."""
@@ -121,9 +126,10 @@ class Kind:
 
 def _quadrature(errors: list[float | None]) -> float | None:
     """Standard error of an unweighted mean of independent parts; None where one part has none."""
-    if not errors or None in errors:
+    known = [error for error in errors if error is not None]
+    if not known or len(known) < len(errors):
         return None
-    return math.sqrt(math.fsum(error * error for error in errors)) / len(errors)
+    return math.sqrt(math.fsum(error * error for error in known)) / len(known)
 
 
 #: Of one domain in loss.json; ``loss.<domain>`` alone is its loss.
@@ -153,9 +159,9 @@ def _read_loss(document: Document, name: str, subject: Resolved) -> Reading:
             return missing(f"loss.json has no {name}: it was written before that was measured")
         return Reading(document[name], items=_bits_of_documents(domains, name))
     if name == "mean":
-        items = {domain: entry["documents"] for domain, entry in domains.items() if "documents" in entry}
+        of = {domain: entry["documents"] for domain, entry in domains.items() if "documents" in entry}
         errors = [domain.get("stderr") for domain in domains.values()]
-        whole = items if items and len(items) == len(domains) else None
+        whole = of if of and len(of) == len(domains) else None
         return Reading(document["mean_loss"], _quadrature(errors), items=whole)
     domain, _, field = name.partition(".")
     field = field or "loss"
@@ -322,7 +328,7 @@ def _read_core(document: Document, name: str, subject: Resolved) -> Reading:
     return Reading(
         math.fsum(one.value for one in found) / len(found),
         _quadrature([one.stderr for one in found]),
-        items={task: items for one in found for task, items in one.items.items()},
+        items={task: items for one in found for task, items in (one.items or {}).items()},
     )
 
 

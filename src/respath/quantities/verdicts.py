@@ -201,9 +201,8 @@ def judge_comparison(
         raise ValueError(f"{comparison.text}: the region {comparison.region} is empty")
     values = list(comparison.values.values())
     n, need = len(values), max(2, needs_seeds)
-    signs, unranked = [], []
-    for seed, sign in comparison.diverged.items():
-        (signs if sign else unranked).append(sign or seed)
+    signs = [sign for sign in comparison.diverged.values() if sign]
+    unranked = len(signs) < len(comparison.diverged)
     diverged = len(comparison.diverged)
     base = Outcome(
         text=comparison.text,
@@ -224,7 +223,7 @@ def judge_comparison(
     if n < need:
         if n + diverged >= need:
             return dataclasses.replace(base, verdict=UNDECIDED, reason=f"{lost}; the others do not count")
-        found = f" ({kind} {show(base.value)})" if values else ""
+        found = f" ({kind} {show(mean(values))})" if values else ""
         why = f"{n} of the {need} {seeds} that a verdict needs{found}"
         if absent := "; ".join(filter(None, (lost, comparison.absent))):
             why += f"; {absent}"
@@ -277,7 +276,7 @@ def _power(
 
     def freedom(count: int) -> float:
         # More seeds in the whole family give its pool as many more degrees of freedom.
-        share = pooled.freedom / (n - 1) if interval.variance == "pooled" else 1.0
+        share = pooled.freedom / (n - 1) if pooled and interval.variance == "pooled" else 1.0
         return share * (count - 1)
 
     found: dict[str, Any] = {
@@ -312,7 +311,9 @@ def judge(
     def outcomes(given: Sequence[Comparison | Outcome], needs_seeds: int) -> tuple[Outcome, ...]:
         return tuple(judge_alone(item, needs_seeds, variance, pools) for item in given)
 
-    judged: dict[str, tuple] = {}
+    judged: dict[
+        str, tuple[Hypothesis, tuple[Outcome, ...], dict[str, tuple[Outcome, ...]], dict[str, float]]
+    ] = {}
     for hypothesis in hypotheses:
         own = outcomes(hypothesis.comparisons, hypothesis.needs_seeds)
         others = {
@@ -350,8 +351,8 @@ def pools_of(
             for item in given:
                 if isinstance(item, Comparison) and item.is_difference:
                     groups.setdefault(_pool_key(item), []).append(Group(item.values, item.runs))
-    for family, given in more.items():
-        for group in given:
+    for family, differences in more.items():
+        for group in differences:
             key = family, tuple(sorted(map(abs, group.runs.values())))
             groups.setdefault(key, []).append(group)
     return {key: pool(given) for key, given in groups.items()}

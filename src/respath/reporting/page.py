@@ -410,7 +410,7 @@ def render(report: Report, folder: Path) -> str:
             empty_tables=[t for t in tables if t["empty"]],
             empty_figures=[f for f in drawn if f["empty"]],
             decisions=decision_context(project, report.id),
-            notes=scale_notes(project, results, report.id),
+            notes=scale_notes(project, report.id),
             runs=run_rows(report),
             missing=report.missing(),
             warnings=warnings,

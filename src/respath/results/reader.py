@@ -89,7 +89,7 @@ class Results:
         )
         by_seed = {}
         for seed in seeds:
-            readings = [sample.by_seed.get(seed, sample.by_seed.get(None)) for sample in samples]
+            readings = [sample.by_seed[seed if seed in sample.by_seed else None] for sample in samples]
             problem = next((reading for reading in readings if reading.state != "measured"), None)
             by_seed[seed] = problem or derived.compute(quantity, readings)
         runs = dict.fromkeys(run for sample in samples for run in sample.runs)
@@ -100,8 +100,11 @@ class Results:
     ) -> tuple[dict[int | None, Reading], tuple[str, ...]]:
         project, subject = self.project, quantity.subject
         if kind.of in ("run", "start"):
-            runs = project.runs(paper, subject)
-            readings = {run.seed: self._of_run(paper, run, subject, kind, name) for run in runs}
+            request = quantity.run
+            runs = project.runs(paper, request)
+            readings: dict[int | None, Reading] = {
+                run.seed: self._of_run(paper, run, request, kind, name) for run in runs
+            }
             return readings, tuple(run.id for run in runs)
         expects = {"checkpoint": Checkpoint, "data": Domain}.get(kind.of, RunRequest)
         if not isinstance(subject, expects):
