@@ -17,11 +17,9 @@ from respath.spec.document import Document
 
 
 def distinct_seeds(seeds: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    if seeds is None:
-        return None
-    if not seeds:
+    if seeds is not None and not seeds:
         raise ValueError("is empty; give at least one seed")
-    for seed in seeds:
+    for seed in seeds or ():
         if seed < 0:
             raise ValueError(f"{seed} is no seed; seeds are 0 or larger")
         if seeds.count(seed) > 1:

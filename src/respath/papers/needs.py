@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator
 
 from respath.config.request import RunRequest, merged
 from respath.papers.claims import Claim
-from respath.papers.figures import Panel, Panels
+from respath.papers.figures import Panel
 from respath.papers.library import Artifact
 from respath.papers.resolve import Resolver, Run
 from respath.papers.tables import Row, Table
@@ -31,12 +31,8 @@ def named(artifact: Artifact) -> Iterator[tuple[str, Quantity]]:
                 quantity = definition.quantity(row, column)
                 if quantity is not None:
                     yield f"columns.{j}" if definition.kind == "configuration" else f"rows.{i}", quantity
-    elif isinstance(definition, Panels):
-        yield from definition.quantities()
     else:
-        for i, variant in enumerate(definition.variants):
-            run = merged(definition.run, RunRequest(variant=variant))
-            yield f"variants.{i}", Quantity("train.curve", run)
+        yield from definition.quantities()
 
 
 def claimed(claim: Claim) -> Iterator[tuple[str, Quantity]]:
@@ -51,11 +47,11 @@ def claimed(claim: Claim) -> Iterator[tuple[str, Quantity]]:
 def requests(quantity: Quantity) -> Iterator[tuple[str, RunRequest]]:
     """The runs or models that a quantity names: its own under ``run``, the other side's under ``minus``.
 
-    Accounts and decoding are of a model at whatever length: no run of that length need exist.
+    An account is of a model at whatever length: no run of that length need exist.
     """
     for name, side in (("run", quantity.subject), ("minus", quantity.against)):
         if isinstance(side, RunRequest):
-            if quantity.metric.startswith(("account.", "decode.")):
+            if quantity.metric.startswith("account."):
                 side = side.model_copy(update={"context": None})
             yield from ((name, merged(side, change)) for change in quantity.along or (RunRequest(),))
 
@@ -74,9 +70,8 @@ def quantities(resolver: Resolver, artifact: Artifact) -> list[Quantity]:
             for row, quantity in cells
             if quantity and (is_exact(quantity.metric) or excluded(resolver, row) is None)
         ]
-    shown = definition.quantities(resolver.scale.id) if isinstance(definition, Panels) else named(artifact)
-    found = [quantity for _, quantity in shown]
-    for panel in getattr(definition, "panels", ()):
+    found = [quantity for _, quantity in definition.quantities(resolver.scale.id)]
+    for panel in definition.panels:
         if panel.kind == "checkpoints":
             metric = f"checkpoint.{panel.series}"
             found += [Quantity(metric, Checkpoint(name)) for name in resolver.settings.hf_models]
@@ -126,12 +121,6 @@ class Needs:
         ]
 
 
-def key_of(resolver: Resolver, paper: str, request: RunRequest) -> dict[str, str]:
-    """What paths of results of a model are made from; the length is in the paper's terms, its own where none is named."""
-    context = request.context or resolver.library.folder(paper).paper.recipe.context
-    return {"size": request.size or "", "variant": request.variant or "", "context": str(context)}
-
-
 def needs_of(resolver: Resolver, paper: str, wanted: Iterable[Quantity]) -> Needs:
     """What quantities of a paper need at the resolver's scale, all seeds, in their order."""
     needs = Needs()
@@ -139,18 +128,18 @@ def needs_of(resolver: Resolver, paper: str, wanted: Iterable[Quantity]) -> Need
     for kind, name, quantity in reads(resolver, paper, wanted):
         needs.kinds.add(kind.name)
         module = name.partition(".")[0]
-        if isinstance(quantity.subject, Checkpoint):
+        if kind.of == "checkpoint":
             needs.checkpoints.setdefault(quantity.subject.name, set()).add(module)
             key["checkpoint"] = quantity.subject.name
         if kind.of not in ("run", "start"):
             if "tokens" in kind.keyed_by() and "tokens" not in key:
                 key["tokens"] = tokens_id(resolver.paper(paper).data)
             if isinstance(quantity.subject, RunRequest):
-                key |= key_of(resolver, paper, quantity.subject)
+                key |= {"size": quantity.subject.size or "", "variant": quantity.subject.variant or ""}
             if kind.path:
                 needs.files[kind.file(key)] = None
             continue
-        for run in resolver.runs(paper, quantity.run):
+        for run in resolver.runs(paper, quantity.subject):
             if kind.of == "start":
                 if kind.name == "untrained":
                     needs.untrained.setdefault(run.id, (run, set()))[1].add(module)
