@@ -36,9 +36,10 @@ test-cpu: $(VENV)/.ready  ## smoke trainings under two instruction sets and in t
 test-pdf: $(VENV)/.ready  ## the tests of the PDF, with whatever TeX is here (part of test)
 	$(PYTEST) tests/unit/test_reporting_pdf.py tests/unit/test_letters.py
 
-lint: $(VENV)/.ready  ## ruff, snakefmt, snakemake --lint, generated files in step
+lint: $(VENV)/.ready  ## ruff, mypy, snakefmt, snakemake --lint, generated files in step
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
 	$(BIN)/python -m respath.config.schema --check

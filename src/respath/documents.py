@@ -15,7 +15,10 @@ from pydantic import BaseModel, ValidationError
 
 from respath.errors import UserError, did_you_mean, explain_os_error
 
-_BaseLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+try:
+    from yaml import CSafeLoader as _BaseLoader
+except ImportError:  # PyYAML without its C library
+    from yaml import SafeLoader as _BaseLoader  # type: ignore[assignment]
 
 
 class _Loader(_BaseLoader):
@@ -25,13 +28,13 @@ class _Loader(_BaseLoader):
     error, too. Beyond YAML 1.2, underscores may group digits.
     """
 
-    yaml_implicit_resolvers: ClassVar[dict[str, list]] = {}
+    yaml_implicit_resolvers: ClassVar[dict[str, list]] = {}  # type: ignore[misc]  # as PyYAML itself has it
 
     def get_single_data(self):
         """The document as plain data, without PyYAML's generators: reading the papers takes half the time."""
         node = self.get_single_node()
         data = None if node is None else self._plain(node, {})
-        if self.ambiguous:
+        if node is not None and self.ambiguous:
             found = [(keys, word) for keys, word in _words(node, (), set()) if word in self.ambiguous]
             raise _Ambiguous(found, data)
         return data
@@ -246,7 +249,8 @@ def _tag(model: Any) -> Any:
 def _walk(model: type[BaseModel], location: Sequence[str | int]) -> tuple[list[str | int], list[str]]:
     """A pydantic location as YAML keys (without the tags of unions), and the names allowed beside its last key."""
     keys: list[str | int] = []
-    current, siblings = [model], []
+    current: list[type[BaseModel]] = [model]
+    siblings: list[str] = []
     for part in location:
         if part == "[key]":  # pydantic's mark of a key that is wrong itself
             continue

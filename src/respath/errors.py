@@ -122,10 +122,10 @@ def guard(main: Callable[..., int | None]) -> Callable[..., int]:
             print(f"error: {explain_no_memory(error) or explain_os_error(error)}", file=sys.stderr)
             return WRONG_USE
         except (MemoryError, RuntimeError) as error:
-            line = explain_no_memory(error)
-            if debug or line is None:
+            short = explain_no_memory(error)
+            if debug or short is None:
                 raise
-            print(f"error: {line}", file=sys.stderr)
+            print(f"error: {short}", file=sys.stderr)
             return WRONG_USE
 
     return wrapped

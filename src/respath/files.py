@@ -124,7 +124,7 @@ def canonical_json(value: Any) -> str:
 
 def flattened(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested objects as one: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``, in the order of the leaves."""
-    leaves = {}
+    leaves: dict[str, Any] = {}
     for key, item in value.items():
         leaves |= flattened(item, f"{prefix}{key}.") if isinstance(item, dict) else {f"{prefix}{key}": item}
     return leaves

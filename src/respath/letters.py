@@ -109,7 +109,7 @@ def latex(text: str) -> str:
 
     Composed and decomposed letters print alike; ligatures, wide letters and fractions print as their parts.
     """
-    pieces = []
+    pieces: list[str] = []
     for cluster in re.findall(f".[{''.join(_ACCENTS)}]*", unicodedata.normalize("NFC", text), re.DOTALL):
         marked = _marked(unicodedata.normalize("NFD", cluster)) if len(cluster) > 1 else None
         pieces += [marked] if marked else map(_latex_or_code, cluster)
@@ -134,8 +134,9 @@ def _latex(char: str) -> str | None:
     kind, _, parts = unicodedata.decomposition(char).rpartition("> ")
     if not kind and parts:
         return _marked(unicodedata.normalize("NFD", char))
-    inner = [_latex(chr(int(part, 16))) for part in parts.split()]
-    if not inner or None in inner or kind in ("<circle", "<square"):
+    codes = parts.split()
+    inner = [letter for code in codes if (letter := _latex(chr(int(code, 16)))) is not None]
+    if not codes or len(inner) < len(codes) or kind in ("<circle", "<square"):
         return None
     command = {"<sub": r"\textsubscript", "<super": r"\textsuperscript"}.get(kind)
     return f"{command}{{{''.join(inner)}}}" if command else "".join(inner)

@@ -17,9 +17,11 @@ from respath.spec.document import Document
 
 
 def distinct_seeds(seeds: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    if seeds is not None and not seeds:
+    if seeds is None:
+        return None
+    if not seeds:
         raise ValueError("is empty; give at least one seed")
-    for seed in seeds or ():
+    for seed in seeds:
         if seed < 0:
             raise ValueError(f"{seed} is no seed; seeds are 0 or larger")
         if seeds.count(seed) > 1:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import json
 import os
 import random
 import re
@@ -24,11 +25,13 @@ from pathlib import Path
 
 import yaml
 
+from tests.cluster.toy_copy import ToyCopy
 from tests.project_copy import ProjectCopy, clean_environment, job_counts
 
 TOY = Path(__file__).resolve().parents[1] / "golden/project"
 STUB = Path(__file__).with_name("stub_stage.py")
 TARGETS = ("toy_table1", "toy_table2", "toy_table4")
+REAL_TARGETS = ("toy_trained", "toy_table1")
 #: What must be as in an undisturbed run; everything else only leads there.
 COMPARED = ("reports/out/**/*", "results/runs/**/*", "results/evals/**/*", "results/analyses/**/*")
 #: Runs of the same command until one must have ended well. Each may meet one more damaged file.
@@ -112,7 +115,7 @@ class Started:
             sys.stderr.flush()
             os._exit(status)
 
-    def wait(self, patience: float = 300.0) -> int:
+    def wait(self, patience: float) -> int:
         """Exit code. A Snakemake that a signal left idle for ever (docs/troubleshooting.md) is ended with its jobs."""
         deadline = time.monotonic() + patience
         while self.code is None:
@@ -129,33 +132,31 @@ class Started:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
-    def wait_for_orphans(self) -> None:
+    def wait_for_orphans(self, patience: float) -> None:
         """Until no process of the group is left: a login node that restarts leaves jobs at work."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             try:
                 os.killpg(self.pid, 0)
             except ProcessLookupError:
                 return
             time.sleep(0.02)
-        raise AssertionError("jobs outlive their Snakemake by a minute")
+        raise AssertionError("jobs outlive their Snakemake")
 
 
 class Trial:
     """One project that is disturbed."""
 
-    def __init__(self, folder: Path, base: Path, targets: tuple[str, ...], seed: int):
-        self.path, self.targets, self.random = folder, targets, random.Random(seed)
+    def __init__(self, folder: Path, base: Path, targets: tuple[str, ...], seed: int, real: bool = False):
+        self.path, self.targets, self.random, self.real = folder, targets, random.Random(seed), real
         shutil.copytree(base, folder, symlinks=True)
         self.story: list[str] = []
         #: Trainings that may be done once more, because their weights were taken away or their tokens changed.
         self.retrained: Counter[str] = Counter()
-        #: What was taken away. A result behind a table that is up to date is not made again: nobody asked for it.
-        self.removed: set[str] = set()
 
     def run(self, *arguments: str) -> tuple[int, str]:
         started = Started(self.path, *arguments)
-        code = started.wait()
+        code = started.wait(3000 if self.real else 300)
         return code, started.said.read_text(errors="replace")
 
     def tell(self, text: str) -> None:
@@ -166,6 +167,8 @@ class Trial:
     def interrupt(self, *arguments: str) -> None:
         """Start the command and let it die."""
         seconds = self.random.choice((0.6, 1.0, 1.5, 2.0, 3.0, 4.5)) * self.random.uniform(0.7, 1.3)
+        # Real stages spend seconds on imports alone.
+        seconds *= 10 if self.real else 1
         how = self.random.choice(("Ctrl-C", "kill -9 of all", "kill -9 of Snakemake alone", "kill"))
         self.tell(f"{how} after {seconds:.1f} s: {' '.join(arguments)}")
         started = Started(self.path, *arguments)
@@ -176,8 +179,8 @@ class Trial:
             started.signal_all(signal.SIGKILL)
         else:
             os.kill(started.pid, signal.SIGKILL if "-9" in how else signal.SIGTERM)
-        started.wait(patience=20)
-        started.wait_for_orphans()
+        started.wait(200 if self.real else 20)
+        started.wait_for_orphans(600 if self.real else 60)
 
     def partly(self) -> None:
         self.interrupt(*self.targets)
@@ -187,7 +190,9 @@ class Trial:
         self.run(*self.targets)
 
     def forced(self) -> None:
-        rules = "index_corpus scan sample tokenizer tokenize manifest train evaluate_loss eval_items evaluate_lm table"
+        rules = "train evaluate_loss table"
+        if not self.real:
+            rules += " index_corpus scan sample tokenizer tokenize manifest eval_items evaluate_lm"
         rule = self.random.choice(rules.split())
         if self.random.random() < 0.5:
             self.interrupt(*self.targets, "-R", rule)
@@ -204,7 +209,6 @@ class Trial:
             self.tell(f"delete {path.relative_to(self.path)}")
             if path.name == "model.safetensors":
                 self.retrained[path.parent.parent.name] += 1
-            self.removed.add(str(path.relative_to(self.path)))
             path.unlink()
 
     def damaged(self) -> None:
@@ -268,9 +272,12 @@ class Trial:
         unlocked,
     )
 
+    #: Those that take minutes with real stages are left to stubs.
+    REAL = (partly, partly, partly, forced, deleted, deleted, damaged, labelled, unlocked)
+
     def disturb(self) -> None:
         for _ in range(self.random.randint(2, 5)):
-            self.random.choice(self.DISTURBANCES)(self)
+            self.random.choice(self.REAL if self.real else self.DISTURBANCES)(self)
 
     # --- the same command until it ends ---
 
@@ -303,14 +310,19 @@ class Trial:
     # --- was it right? ---
 
     def verify(self, expected: dict[str, str]) -> None:
-        found = contents(self.path)
-        differing = sorted(name for name in found | expected if found.get(name) != expected.get(name))
+        found = contents(self.path, self.real)
+        # A result behind a table that is up to date may be gone: nobody asked for it, and the table shows what it was.
         # Runs of other seeds that an edit asked for may be there.
-        gone = {name for name in self.removed if name not in found and not name.startswith("reports/")}
-        differing = [name for name in differing if name in expected and name not in gone]
+        differing = sorted(
+            name
+            for name, content in expected.items()
+            if found.get(name, None if name.startswith("reports/") else content) != content
+        )
         assert not differing, f"not as in an undisturbed run: {differing}"
         code, said = self.run("-n", *self.targets)
         assert code == 0 and not job_counts(said), f"a plan is left after success: {job_counts(said)}"
+        if self.real:
+            return
         trained = Counter((self.path / "ledger/trained").read_text().split("\n")[:-1])
         for line, times in trained.items():
             run = line.split()[0]
@@ -318,31 +330,47 @@ class Trial:
 
 
 def named_for_deletion(folder: Path, said: str) -> list[Path]:
-    """Paths, below a project, that messages ask to delete."""
+    """Paths, below a project or absolute, that messages ask to delete."""
     named = []
+    again = r"(?:run the same command|collect (?:the|them|it))"
     for line in said.splitlines():
         text = line.strip().removeprefix("error: ")
-        if match := re.match(r"(\S+?)(?::\d+)?: .*?\bdelete (.+?) and run the same command", text):
+        if match := re.match(rf"(\S+?)(?::\d+)?: (.*?)\bdelete (.+?) and {again}", text):
             where = Path(match[1])
-            for name in re.split(r",? and |, ", match[2]):
+            other = re.search(r"(?:in|of) (\S+); $", match[2])
+            names = match[3].replace("both", f"it and {other[1]}" if other else "it")
+            for name in re.split(r",? and |, ", names):
                 path = where if name == "it" else Path(name)
                 named.append(path if (folder / path).exists() else where.parent / path)
     return named
 
 
-def contents(folder: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for pattern in COMPARED
-        for path in folder.glob(pattern)
-        if path.is_file()
-    }
+def contents(folder: Path, real: bool = False) -> dict[str, str]:
+    """What is compared, by file. Real results hold times and places besides, so that their numbers are taken."""
+    files = [path for pattern in COMPARED for path in folder.glob(pattern) if path.is_file()]
+    if real:
+        return {str(path.relative_to(folder)): text for path in files if (text := numbers(path))}
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def numbers(path: Path) -> str:
+    """What a real result says whenever it is computed; empty for files that say nothing of that."""
+    if path.suffix == ".csv":
+        return path.read_text()
+    if path.name not in ("train.json", "loss.json"):
+        return ""
+    content = json.loads(path.read_text())
+    return json.dumps([content.get(key) for key in ("status", "weights", "domains", "mean_loss")])
 
 
 def disturbed(
-    count: int, seed: int, keep: Path | None = None, targets: tuple[str, ...] = TARGETS
+    count: int,
+    seed: int,
+    keep: Path | None = None,
+    targets: tuple[str, ...] = TARGETS,
+    real: bool = False,
 ) -> list[str]:
-    """Run trials; returns one line per difference."""
+    """Run trials; returns one line per difference. ``real``: the stages themselves, from tokens that are there."""
     # Imported once; each Snakemake is a fork of this process.
     import snakemake.cli  # noqa: F401
 
@@ -354,14 +382,14 @@ def disturbed(
         root = Path(name)
         base = root / "base"
         base.mkdir()
-        base_project(base)
-        reference = Trial(root / "reference", base, targets, 0)
+        ToyCopy(base) if real else base_project(base)
+        reference = Trial(root / "reference", base, targets, 0, real)
         code, said = reference.run(*targets)
         assert code == 0, said
-        expected = contents(reference.path)
+        expected = contents(reference.path, real)
         assert expected, said
         for number in range(seed, seed + count):
-            trial = Trial(root / f"trial-{number}", base, targets, number)
+            trial = Trial(root / f"trial-{number}", base, targets, number, real)
             begun = time.monotonic()
             try:
                 trial.disturb()
@@ -388,9 +416,13 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0, help="of the first trial; the others follow")
     parser.add_argument("--keep", type=Path, help="folder for the projects of trials that differ")
-    parser.add_argument("--targets", nargs="+", default=list(TARGETS))
+    parser.add_argument(
+        "--targets", nargs="+", help=f"default: {' '.join(TARGETS)}; with --real: {' '.join(REAL_TARGETS)}"
+    )
+    parser.add_argument("--real", action="store_true", help="real stages, a minute or more for a trial")
     given = parser.parse_args()
-    failures = disturbed(given.count, given.seed, given.keep, tuple(given.targets))
+    targets = tuple(given.targets or (REAL_TARGETS if given.real else TARGETS))
+    failures = disturbed(given.count, given.seed, given.keep, targets, given.real)
     for line in failures:
         print(line)
     print(f"{given.count} trials from seed {given.seed}: {len(failures)} differ")

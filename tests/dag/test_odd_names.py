@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from respath.comparison.report import Report
 from respath.papers import needs
 from respath.papers.check import open_papers
 from respath.papers.resolve import Resolver
@@ -35,16 +36,13 @@ TABLE = f"""
 """
 FIGURE = f"""
   oddcurves:
-    kind: panels
+    kind: curves
     title: "{ODD}"
     section: "0"
     caption: "{ODD}"
     run: {{size: 82M}}
-    panels:
-      - kind: tokens
-        title: "{ODD}"
-        variants: [transformer, "{ODD}"]
-        baseline: transformer
+    variants: [transformer, "{ODD}"]
+    baseline: transformer
 """
 
 
@@ -64,24 +62,20 @@ def project(copy) -> Resolver:
 
 def test_it_renders_as_text_in_latex_markdown_csv_and_html(copy, project, monkeypatch):
     results = Results(project)
-    _, texts = table.render(project, results, project.artifact("resformer_odd"))
+    _, texts = table.render(Report(project, results, "resformer"), project.artifact("resformer_odd"))
     tex, md, csv = (
         next(text for name, text in texts.items() if name.endswith(e)) for e in ("tex", "md", "csv")
     )
     assert r"a\_b\&c\%\$(x)" in tex and ODD not in tex
     assert ODD in md and ODD in csv
-    monkeypatch.setattr(
-        figure,
-        "render",
-        lambda *arguments: {"svg": b"", "json": b'{"caption": {"finding": "", "marks": "", "missing": ""}}'},
-    )
+    monkeypatch.setattr(figure, "render", lambda *arguments: {"png": b""})
     html = page.page(project, results, "resformer", copy.path)
     assert "a_b&amp;c%$(x)" in html and ODD not in html
 
 
 def test_it_is_a_label_in_a_figure(project):
     files = figure.render(project, Results(project), project.artifact("resformer_oddcurves"))
-    assert files["svg"].startswith(b"<svg") and files["pdf"].startswith(b"%PDF")
+    assert files["png"].startswith(b"\x89PNG") and files["pdf"].startswith(b"%PDF")
 
 
 @pytest.mark.slow

@@ -65,7 +65,7 @@ def tree(tmp_path_factory):
 
 def test_it_touches_a_record_a_module_a_rule_and_what_asks_for_it(tree):
     code = [
-        "src/respath/measure/weights.py",
+        "src/respath/measure/sizes_of_weights.py",
         "src/respath/quantities/kinds.py",
         "workflow/rules/evaluate.smk",
     ]
@@ -106,7 +106,7 @@ def test_the_module_measures_real_weights(tree, tmp_path):
     )
     (tmp_path / "train.json").write_text(json.dumps({"run": "some-run"}))
     copy.python(
-        "from respath.measure.weights import main; "
+        "from respath.measure.sizes_of_weights import main; "
         f"assert main(['--train', '{tmp_path}/train.json', '--checkpoints', '{tmp_path}', '--out', '{tmp_path}/out.json']) == 0"
     )
     assert json.loads((tmp_path / "out.json").read_text())["rms"] == pytest.approx(2**0.5)

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 from respath.comparison.diff import compare, markdown
+from respath.comparison.report import Report
 from respath.files import write_text
 from respath.reporting.table import render as render_table
 from tests.golden.toy import EXPECTED, toy
@@ -17,9 +18,10 @@ def texts(scale):
     with tempfile.TemporaryDirectory() as folder:
         project, results = toy(Path(folder) / "results", scale)
         files = {}
-        for artifact in project.artifacts():
+        report = Report(project, results, "toy")
+        for artifact in report.artifacts:
             if artifact.is_table:
-                _, made = render_table(project, results, artifact)
+                _, made = render_table(report, artifact)
                 files |= {f"{artifact.id}.{ending}": text for ending, text in made.items()}
         files["diff.md"] = markdown(compare(project, results))
         return files

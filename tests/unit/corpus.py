@@ -47,6 +47,17 @@ def tiny_rows(bytes_per_domain: int = 40_000) -> list[dict]:
     return rows
 
 
+def short_rows(domains: tuple[str, ...]) -> list[dict]:
+    """Paragraphs of pydoc's topics, dealt to domains: from a few tokens to several rows of a tiny model."""
+    from pydoc_data.topics import topics
+
+    paragraphs = [part for name in sorted(topics) for part in topics[name].split("\n\n") if part.strip()]
+    return [
+        {"text": text, "meta": {"redpajama_set_name": domains[i % len(domains)]}}
+        for i, text in enumerate(dict.fromkeys(paragraphs))
+    ]
+
+
 def tiny_tokens(
     tmp_path: Path,
     vocab_size: int = 512,

@@ -169,7 +169,7 @@ PAIRS = [("mix", "base"), ("mix", "odd")]
 def test_all_of_is_supported_only_when_each_comparison_is(tmp_path):
     judged = verdict(*three(tmp_path / "a", BETTER, BASE, WORSE), **several(PAIRS))
     assert judged.verdict == "supported"
-    assert judged.reason.startswith("2 of 2 comparisons, weakest: loss.mean of S mix against S base")
+    assert judged.reason.startswith("2 of 2 comparisons, weakest: Mix − Base, validation loss (S)")
     assert verdict(*three(tmp_path / "b", BETTER, BASE, NOISY), **several(PAIRS)).verdict == "undecided"
 
 
@@ -332,7 +332,7 @@ def test_a_difference_of_differences_is_paired_over_seeds(tmp_path):
     sides = [{"size": "S", "variant": name, "minus": {"variant": "base"}} for name in ("odd", "mix")]
     judged = verdict(project, results, left=sides[0], right=sides[1])
     assert judged.verdict == "supported" and judged.tests[0].value == pytest.approx(-0.05)
-    assert judged.tests[0].text == "loss.mean of (S odd less S base) against (S mix less S base)"
+    assert judged.tests[0].text == "(a_b&c%$(x) − Base) − (Mix − Base), validation loss (S)"
 
 
 def test_alternatives_are_judged_beside_the_claim(tmp_path):

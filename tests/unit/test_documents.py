@@ -283,7 +283,9 @@ def test_a_list_without_hashes_is_refused(tmp_path):
         tmp_path / "source.json",
         {"kind": "source", "files": [{"path": "a.jsonl", "bytes": 3, "quick_sha256": "0" * 64}]},
     )
-    with pytest.raises(UserError, match=r"without its SHA-256; delete .*source\.json and fetch again"):
+    with pytest.raises(
+        UserError, match=r"without its SHA-256; delete .*source\.json and run the same command again"
+    ):
         load_source(tmp_path / "source.json")
 
 
@@ -697,7 +699,7 @@ def test_a_listed_file_that_changed_its_size_is_fatal(tmp_path):
     source = load_source(out)
     assert [d.text for d in read([source], CORPUS, [DOMAIN], Refusals(), Counter())] == ["a good row"]
     (folder / "a.jsonl").write_text("{}\n")
-    with pytest.raises(UserError, match=r"bytes, but .* fetch again"):
+    with pytest.raises(UserError, match=r"bytes, but .* run the same command again"):
         load_source(out)
 
 

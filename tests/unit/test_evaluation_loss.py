@@ -14,7 +14,7 @@ from respath.errors import UserError
 from respath.files import read_json, sha256_file, write_json
 from respath.measure import loss
 from respath.measure.weights import load_trained
-from tests.unit.corpus import tiny_tokens
+from tests.unit.corpus import short_rows, tiny_tokens
 from tests.unit.finished_run import finished_run, scale_weights
 
 CONTEXT = 32
@@ -112,8 +112,15 @@ def test_bits_per_byte_of_real_text_are_total_nats_over_total_bytes(trained):
     assert sum(s[0] for s in sums) / math.log(2) / size == pytest.approx(result["bits_per_byte"], rel=1e-7)
 
 
-def test_documents_one_by_one_are_scored_as_if_alone_and_padding_is_no_target(trained):
-    train, manifest, checkpoints, model = trained
+@pytest.fixture
+def of_short_documents(tmp_path):
+    domains = ("RedPajamaBook", "RedPajamaGithub")
+    made = tiny_tokens(tmp_path / "store", vocab_size=300, domains=domains, rows=short_rows(domains))
+    return finished_run(tmp_path, *made, context=CONTEXT)
+
+
+def test_documents_one_by_one_are_scored_as_if_alone_and_padding_is_no_target(of_short_documents):
+    train, manifest, checkpoints, model = of_short_documents
     result = loss.evaluate(train, manifest, checkpoints, sequences=None, padded=True)
     assert result["mean_loss"] == loss.evaluate(train, manifest, checkpoints, sequences=None)["mean_loss"]
     assert set(result["padded"]["domains"]) == set(result["domains"])
@@ -130,6 +137,8 @@ def test_documents_one_by_one_are_scored_as_if_alone_and_padding_is_no_target(tr
                     model(ids)[0, :-1], ids[0, 1:], reduction="none"
                 ).double()
             nats.append(alone.numpy())
+        # Some documents are shorter than a row, some longer.
+        assert {len(part) < CONTEXT - 1 for part in nats} == {True, False}
         assert entry["tokens"] == sum(map(len, nats)) and entry["sequences"] == len(ends) - 1
         assert entry["loss"] == pytest.approx(np.concatenate(nats).mean(), rel=1e-6)
         assert [s for s, _ in entry["documents"].values()] == pytest.approx(
@@ -139,8 +148,8 @@ def test_documents_one_by_one_are_scored_as_if_alone_and_padding_is_no_target(tr
     assert result["padded"]["mean_loss"] == pytest.approx(sum(values) / len(values))
 
 
-def test_fewer_padded_documents_are_a_part_of_more(trained):
-    _, manifest, _, _ = trained
+def test_fewer_padded_documents_are_a_part_of_more(of_short_documents):
+    _, manifest, _, _ = of_short_documents
     few, all_of = (loss.padded_documents(manifest, CONTEXT, limit) for limit in (1, None))
     for domain, (ids, lengths, numbers) in few.items():
         assert len(ids) == 1 and np.array_equal(ids[0], all_of[domain][0][0])

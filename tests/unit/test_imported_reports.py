@@ -7,6 +7,7 @@ import pytest
 from respath.comparison.costs import estimates
 from respath.comparison.diff import compare, markdown
 from respath.comparison.provenance import provenance_of
+from respath.comparison.report import Report
 from respath.config.request import RunRequest
 from respath.files import read_json
 from respath.papers import needs
@@ -60,8 +61,8 @@ def test_footers_pages_and_the_comparison_say_that_it_was_imported(made, tmp_pat
     assert "Warning: what tokens 1 of the imported runs were trained on is not recorded." in lines
     assert not [line for line in lines if "different" in line]
     assert f"runs were imported, not trained here: {run.id}" in markdown(compare(project, results))
-    rows = page._run_rows(results, runs, {})
-    assert [row["id"] for row in rows if row["status"] == "imported"] == [run.id]
+    rows = page.run_rows(Report(project, results, "toy"))
+    assert [row["id"] for row in rows if row["state"] == "imported"] == [run.id]
 
 
 def test_a_bundle_keeps_where_it_came_from(made):
@@ -72,9 +73,9 @@ def test_a_bundle_keeps_where_it_came_from(made):
 
 
 def test_a_figure_of_curves_names_it_and_draws_the_others(made):
-    from respath.reporting.panels.build import shown
+    from respath.reporting.series import series_of
 
     project, results, _ = made
     artifact = next(a for a in project.artifacts("toy") if not a.is_table)
-    notes = shown(project, results, artifact).notes
-    assert any("imported, without a training curve" in note for note in notes)
+    series = series_of(project, results, artifact)
+    assert any("imported, without a training curve" in note for note in series.notes)

@@ -123,7 +123,7 @@ def test_items_that_changed_or_lie_elsewhere_are_refused(planted, capsys):
     content = read_json(items)
     content["tasks"]["quiz"]["sha256"] = "0" * 64
     write_json(items, content)
-    with pytest.raises(UserError, match="collect the items again"):
+    with pytest.raises(UserError, match="run the same command again"):
         overlap(sample, items)
     content["tasks"]["quiz"]["file"] = "../../secret.jsonl"
     write_json(items, content)

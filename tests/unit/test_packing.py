@@ -21,7 +21,7 @@ from respath.files import read_json, sha256_file, write_json
 from respath.measure.analyses.inputs import document_rows
 from respath.spec.data import BestFit, Concatenate, Data, tokens_id
 from respath.spec.document import identity
-from tests.unit.corpus import tiny_tokens
+from tests.unit.corpus import short_rows, tiny_tokens
 from tests.unit.training_runs import tiny_spec
 
 ROW = 64
@@ -32,18 +32,9 @@ MARK = 0
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> tuple[Path, Data]:
     packing = BestFit(kind="best_fit", row_tokens=ROW, buffer_documents=8)
-    return tiny_tokens(tmp_path_factory.mktemp("packed"), domains=DOMAINS, rows=short_rows(), packing=packing)
-
-
-def short_rows() -> list[dict]:
-    """Paragraphs of real text: from a few tokens to several rows."""
-    from pydoc_data.topics import topics
-
-    paragraphs = [part for name in sorted(topics) for part in topics[name].split("\n\n") if part.strip()]
-    return [
-        {"text": text, "meta": {"redpajama_set_name": DOMAINS[i % 2]}}
-        for i, text in enumerate(dict.fromkeys(paragraphs))
-    ]
+    return tiny_tokens(
+        tmp_path_factory.mktemp("packed"), domains=DOMAINS, rows=short_rows(DOMAINS), packing=packing
+    )
 
 
 def packed(lengths: list[int], **fields) -> tuple[list[list[np.ndarray]], list[np.ndarray], Packed]:

@@ -35,6 +35,7 @@ EXAMPLES = {
     "checkpoint": ("checkpoint.importance.uniform_entropy", Checkpoint("theirs"), 3.0, ""),
     "ngrams": ("ngrams.bigram.mean", MIX, 5.5, "nats/token"),
     "bench": ("bench.device.name", MIX, "a device", ""),
+    "decode": ("decode.b8.folded.token_seconds", MIX.model_copy(update={"context": 256}), 0.25, "s"),
     "account": ("account.parameters.total", MIX, ..., "parameters"),
     "cache": ("cache.measured_bytes", BASE, 131072, "bytes"),
     "spec": ("spec.recipe.steps", MIX, 100, ""),
@@ -74,6 +75,12 @@ def made(tmp_path_factory):
         write_json(folder / "evals" / run.id / "core.json", core_record(run, "11001", guessing=0.2))
     device = {"schema": 1, "kind": "bench", "device": {"name": "a device"}, "phases": {}}
     write_json(folder / "bench/paper/toy/S/mix.json", device)
+    ways = {
+        "folded": {"status": "done", "token_seconds": 0.25},
+        "host": {"status": "not applicable", "reason": "no GPU"},
+    }
+    decoded = {"schema": 1, "kind": "decode", "device": {"name": "a device"}, "batches": {"8": ways}}
+    write_json(folder / "decode/paper/toy/S/mix/256.json", decoded)
     module = {"scalars": {"uniform_entropy": 3.0}, "series": {}}
     write_json(
         folder / "analyses/checkpoint-theirs-paper/analysis.json",
@@ -390,4 +397,39 @@ def test_a_difference_in_core_is_paired_over_items(tmp_path):
 )  # fmt: skip
 def test_names_of_core_are_refused_with_the_nearest(name, problem):
     said = metrics.unknown(f"core.{name}", Names(suites=("core21",)))
+    assert problem in said and bool(said) == bool(problem), said
+
+
+# --- decoding ------------------------------------------------------------------------------------------------------
+
+
+def test_decoding_is_read_by_length_batch_and_way_with_the_reason_of_what_is_not_there(made):
+    project, results = made
+    long = MIX.model_copy(update={"context": 256})
+    reasons = [
+        (long, "b8.host.token_seconds", "no GPU"),
+        (long, "b1.device.token_seconds", "not measured on this machine"),
+        (long, "b8.folded.peak_bytes", "no peak_bytes on this device"),
+        (MIX, "b8.folded.token_seconds", "not measured on this machine"),
+    ]
+    for subject, name, reason in reasons:
+        sample = results.sample("toy", Quantity(f"decode.{name}", subject))
+        assert (sample.state, sample.reason) == ("not run", reason)
+    files = needs.needs_of(
+        project, "toy", [Quantity("decode.b8.host.host_bytes", one) for one in (MIX, long)]
+    ).files
+    # A length that none names is the paper's own.
+    assert list(files) == [f"decode/paper/toy/S/mix/{length}.json" for length in (128, 256)]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("b1.device.token_ratio", ""), ("device.name", ""), ("b3.device.token_ratio", "take b1 or b8"),
+        ("b1.hosts.token_ratio", "did you mean 'host'"), ("b1.host.token_ration", "did you mean 'token_ratio'"),
+        ("device.nam", "did you mean 'name'"),
+    ],
+)  # fmt: skip
+def test_names_of_decoding_are_refused_with_the_nearest(name, problem):
+    said = metrics.unknown(f"decode.{name}", Names())
     assert problem in said and bool(said) == bool(problem), said

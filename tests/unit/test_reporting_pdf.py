@@ -9,7 +9,6 @@ import pytest
 
 from respath.reporting import pdf
 from respath.reporting.pdf import main
-from respath.reporting.table import main as table_main
 from tests.golden.toy import ROOT, toy
 
 
@@ -26,10 +25,8 @@ def arguments(folder, scale):
     ]
 
 
-def rendered(folder, scale, names=("table1", "table2", "table3", "table4", "kv")):
+def rendered(folder, scale):
     toy(folder / "results", scale)
-    for name in names:
-        assert table_main([*arguments(folder, scale), "--target", f"toy_{name}"]) == 0
 
 
 def what_is_missing():
@@ -66,7 +63,7 @@ def test_every_table_compiles_and_none_is_wider_than_the_page(tmp_path, scale, m
 def test_a_pdf_is_the_same_bytes_again(tmp_path):
     made = []
     for name in ("a", "b"):
-        rendered(tmp_path / name, "smoke", ("table1",))
+        rendered(tmp_path / name, "smoke")
         assert main([*arguments(tmp_path / name, "smoke"), "--paper", "toy"]) == 0
         made.append((tmp_path / name / "toy.pdf").read_bytes())
     assert made[0] == made[1]
@@ -75,7 +72,7 @@ def test_a_pdf_is_the_same_bytes_again(tmp_path):
 @needs_tex
 @pytest.mark.skipif(shutil.which("pdftotext") is None, reason="no pdftotext here")
 def test_a_label_with_every_special_character_is_printed_as_it_is(tmp_path):
-    rendered(tmp_path, "smoke", ("table1",))
+    rendered(tmp_path, "smoke")
     assert main([*arguments(tmp_path, "smoke"), "--paper", "toy"]) == 0
     text = subprocess.run(
         ["pdftotext", tmp_path / "toy.pdf", "-"], capture_output=True, text=True, check=True
@@ -84,9 +81,9 @@ def test_a_label_with_every_special_character_is_printed_as_it_is(tmp_path):
 
 
 @needs_tex
-def test_a_mistake_in_a_table_is_told_with_texs_own_words(tmp_path, capsys):
-    rendered(tmp_path, "smoke", ("table1",))
-    (tmp_path / "table1.tex").write_text("\\undefinedcommand\n")
+def test_a_mistake_in_a_table_is_told_with_texs_own_words(tmp_path, capsys, monkeypatch):
+    rendered(tmp_path, "smoke")
+    monkeypatch.setattr(pdf, "render", lambda report, table: (None, {"tex": r"\undefinedcommand"}))
     assert main([*arguments(tmp_path, "smoke"), "--paper", "toy"]) == 2
     assert "Undefined control sequence" in capsys.readouterr().err
 
@@ -121,7 +118,7 @@ def test_without_a_whole_tex_the_document_is_written_and_one_line_names_the_pack
     hidden(tmp_path, monkeypatch)
     if shutil.which("tectonic"):
         pytest.skip("tectonic brings its own packages")
-    rendered(tmp_path, "smoke", ("table1",))
+    rendered(tmp_path, "smoke")
     capsys.readouterr()
     assert main([*arguments(tmp_path, "smoke"), "--paper", "toy"]) == 0
     shown = capsys.readouterr().out
@@ -132,16 +129,30 @@ def test_without_a_whole_tex_the_document_is_written_and_one_line_names_the_pack
 
 @needs_tex
 def test_a_users_latexmkrc_changes_nothing(tmp_path, monkeypatch):
-    rendered(tmp_path, "smoke", ("table1",))
+    rendered(tmp_path, "smoke")
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".latexmkrc").write_text("$pdf_mode = 4; $lualatex = 'false';\n$pdflatex = 'false';\n")
     assert main([*arguments(tmp_path, "smoke"), "--paper", "toy"]) == 0
 
 
-def test_what_is_not_rendered_is_named_and_not_included(tmp_path, monkeypatch):
+def test_a_figure_that_is_not_rendered_is_named_and_not_included(tmp_path, monkeypatch):
     without_tex(tmp_path, monkeypatch)
-    rendered(tmp_path, "smoke", ("table1",))
+    rendered(tmp_path, "smoke")
     main([*arguments(tmp_path, "smoke"), "--paper", "toy"])
     text = (tmp_path / "toy.tex").read_text()
-    assert r"\input{table1.tex}" in text and r"\input{table2.tex}" not in text
-    assert r"table2 has not been rendered; \texttt{snakemake toy\_table2}" in text
+    assert "includegraphics" not in text
+    assert r"fig1 has not been rendered; \texttt{snakemake toy\_fig1}" in text
+
+
+@needs_tex
+@pytest.mark.skipif(shutil.which("pdftotext") is None, reason="no pdftotext here")
+def test_the_first_page_is_the_first_screen_and_copied_text_keeps_its_signs(tmp_path):
+    """Tables and verdicts come from one reading: the interval of the claim stands in Table 1 too."""
+    rendered(tmp_path, "paper")
+    assert main([*arguments(tmp_path, "paper"), "--paper", "toy"]) == 0
+    command = ["pdftotext", "-layout", tmp_path / "toy.pdf", "-"]
+    pages = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\f")
+    assert "Of 3 measured claims, 2 are supported" in pages[0] and "The main claims." in pages[0]
+    assert "[−0.0559, −0.0434]" in pages[0] and "Settings are inputs" in pages[0]
+    assert any("[−0.056, −0.043]" in page for page in pages[1:])
+    assert "=0.0" not in "".join(pages)

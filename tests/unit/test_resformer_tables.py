@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from respath.comparison.cells import build_grid
+from respath.comparison.report import Report
 from respath.config.request import RunRequest, merged
 from respath.documents import load_yaml
 from respath.files import read_json, write_json
@@ -52,9 +53,9 @@ def test_every_table_of_the_paper_is_a_target(made):
 
 
 def test_every_table_renders_with_each_printed_value_in_it(made):
-    project, results = made
+    report = Report(*made, "resformer")
     for name in TABLES:
-        grid, texts = render(project, results, table(project, name))
+        grid, texts = render(report, table(report.project, name))
         assert all(texts.values())
         assert any(cell.printed is not None for cell in grid.compared()), name
 
@@ -118,7 +119,7 @@ def test_a_difference_carries_its_sign_and_one_without_both_sides_is_not_run(mad
     write_results(project, tmp_path, loss_of=lambda run: losses.get(run.variant, 3.0))
     (tmp_path / "evals" / pair[-1].id / "loss.json").unlink()
     artifact = table(project, "table9")
-    _, texts = render(project, Results(project, tmp_path), artifact)
+    _, texts = render(Report(project, Results(project, tmp_path), "resformer"), artifact)
     assert "+0.250" in texts["md"] and "+0.021" in texts["md"] and "−0.033" in texts["md"]
     cell = build_grid(project, Results(project, tmp_path), artifact).cells["llama-3e-4-120", "relative_loss"]
     assert "trained, not evaluated" in cell.reason

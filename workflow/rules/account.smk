@@ -42,3 +42,26 @@ rule bench:
         "python -m respath.measure.system --model {params.model:q} --baseline {params.baseline:q}"
         " --name {wildcards.size:q}/{wildcards.variant:q} --context {params.context} --prompt {params.prompt} --batch 8"
         " --rounds {params.turns} --repetitions {params.turns} --out {output:q} > {log:q} 2>&1"
+
+
+rule decoding:
+    "Decoding of one model behind one length of context on this machine, alone and in turns with its baseline."
+    output:
+        "results/decode/{scale}/{paper}/{size}/{variant}/{context}.json",
+    log:
+        "logs/decoding/{scale}-{paper}-{size}-{variant}-{context}.log",
+    conda:
+        "../../envs/train.yaml"
+    threads: workflow.resource_settings.cores or 1
+    resources:
+        mem_mb=16000,
+        runtime=60,
+    params:
+        model=lambda w: model_text(w.paper, w.size, w.variant),
+        baseline=lambda w: model_text(w.paper, w.size, PROJECT.folder(w.paper).paper.accounting.baseline),
+        context=lambda w: PROJECT.paper(w.paper).recipe({}, int(w.context)).context,
+        turns=3 if PROJECT.scale.fits else 1,
+    shell:
+        "python -m respath.measure.decoding --model {params.model:q} --baseline {params.baseline:q}"
+        " --name {wildcards.size:q}/{wildcards.variant:q} --context {params.context} --turns {params.turns}"
+        " --out {output:q} > {log:q} 2>&1"

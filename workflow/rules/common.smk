@@ -227,6 +227,7 @@ wildcard_constraints:
     domain=either(DOMAINS),
     split="train|validation",
     shard=r"\d\d\d",
+    context=r"\d+",
     part=r"\d\d\d",
     parts=r"\d\d\d",
     scale=either(PROJECT.library.scales),
@@ -437,8 +438,8 @@ def artifact_of(w):
 
 
 def rendered(artifact):
-    """The files of a table (CSV, LaTeX, Markdown) or of a figure (CSV, JSON, SVG, PDF)."""
-    endings = ("csv", "tex", "md") if artifact.is_table else ("csv", "json", "svg", "pdf")
+    """The files of a table (CSV, LaTeX, Markdown) or of a figure (CSV, JSON, SVG, PDF, PNG)."""
+    endings = ("csv", "tex", "md") if artifact.is_table else ("csv", "json", "svg", "pdf", "png")
     return [f"reports/out/{SCALE}/{artifact.paper}/{artifact.id}.{ending}" for ending in endings]
 
 

@@ -32,15 +32,16 @@ rule table:
 
 
 rule figure:
-    "Draw one figure as SVG, PDF and CSV, with its caption as JSON."
+    "Draw one figure as CSV, SVG, PDF and PNG, with its caption as JSON."
     input:
         lambda w: results_of(artifact_of(w)),
     output:
         csv="reports/out/{scale}/{paper}/{figure}.csv",
         json="reports/out/{scale}/{paper}/{figure}.json",
+        svg="reports/out/{scale}/{paper}/{figure}.svg",
         pdf="reports/out/{scale}/{paper}/{figure}.pdf",
-        svg=report(
-            "reports/out/{scale}/{paper}/{figure}.svg",
+        png=report(
+            "reports/out/{scale}/{paper}/{figure}.png",
             caption="../report/figure.rst",
             category="{paper}",
             labels={"artifact": "{figure}", "scale": "{scale}"},

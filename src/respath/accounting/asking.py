@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Literal
 
 from respath.accounting.account import account
 from respath.accounting.plan import CHECKPOINT_BYTES, PEAK_FLOPS, assumed_mfu
@@ -30,7 +31,7 @@ class Asked:
     """Estimated of the whole training, without the margin."""
 
 
-def asked(spec: RunSpec, attention: str, runtime: Runtime) -> Asked:
+def asked(spec: RunSpec, attention: Literal["causal", "full"], runtime: Runtime) -> Asked:
     """What a training asks for on each of its machines. Raises UserError for a kind of GPU whose peak is not known."""
     if runtime.gpu is None:
         return Asked(runtime.processes, PLAIN_MB, PLAIN_MINUTES, math.nan)

@@ -75,6 +75,8 @@ def _finished_shards(project: Resolver, store: str) -> list[dict[str, Any]]:
         )
         try:
             timed = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
+            if shard is None:
+                continue
             counts = read_json(shard)
             found.append(
                 {
@@ -132,7 +134,7 @@ def _rate(value: float | None) -> str:
 def _fetched(project: Resolver, data: Data) -> bool:
     """Whether every source of the corpus is listed already."""
     corpus = data.sample.corpus
-    names = source_ids(corpus.profile) if corpus.kind == "embedded" else ["files"]
+    names = source_ids(corpus.profile) if corpus.profile else ["files"]
     folder = project.root / "results" / "corpus" / corpus.name
     return all((folder / name / "source.json").exists() for name in names)
 
@@ -149,8 +151,8 @@ def _still_to_fetch(project: Resolver, data: Data) -> int:
         from respath.data.documents import has_copy
         from respath.data.hub import DOWNLOADS
 
-        location = project.settings.locations.get(corpus.name)
-        location = location and user_path(location, f"config.yaml: locations: {corpus.name}")
+        given = project.settings.locations.get(corpus.name)
+        location = user_path(given, f"config.yaml: locations: {corpus.name}") if given else None
         if location and has_copy(corpus, project.root / location):
             return tokenizer
         folder = project.root / (location or DOWNLOADS) / str(corpus.repository).replace("/", "--")

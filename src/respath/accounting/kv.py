@@ -47,13 +47,15 @@ def entries_of_paper(paper: str) -> list[dict[str, Any]]:
     shown = [one for artifact in folder.artifacts() for one in needs.quantities(resolver, artifact)]
     read = needs.reads(resolver, paper, [*shown, *needs.quantities_of_claims(resolver, paper)])
     wanted = {
-        f"{q.subject.size}/{q.subject.variant}": q.subject for kind, _, q in read if kind.name == "cache"
+        f"{quantity.run.size}/{quantity.run.variant}": quantity.run
+        for kind, _, quantity in read
+        if kind.name == "cache"
     }
     return [
         {
             "id": name,
-            "spec": identity(at.model(request.size, request.variant)),
-            "baseline_spec": identity(at.model(request.size, folder.paper.accounting.baseline)),
+            "spec": identity(at.model(*request.model)),
+            "baseline_spec": identity(at.model(request.model[0], folder.paper.accounting.baseline)),
             "context": folder.paper.accounting.context,
         }
         for name, request in wanted.items()

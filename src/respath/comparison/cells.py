@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any, Literal
 
+from respath.comparison.claims import Judge
 from respath.config.request import RunRequest
 from respath.errors import UserError, did_you_mean
 from respath.papers import needs
@@ -18,7 +19,7 @@ from respath.quantities.kinds import factor
 from respath.quantities.quantity import Domain, Quantity, is_number
 from respath.quantities.rounding import rounded
 from respath.quantities.sample import Sample
-from respath.quantities.verdicts import OFF, UNDECIDED, WITHIN, judge_cell
+from respath.quantities.verdicts import OFF, UNDECIDED, WITHIN, Outcome, judge_cell
 from respath.results.reader import Results
 
 MATCH, DIVERGED = "match", "diverged"
@@ -36,9 +37,10 @@ class Cell:
     """One cell. Numbers are in the unit that the cell shows; absent ones are None.
 
     ``kind``: ``text`` cells are only shown; ``exact`` ones come from the paper-scale spec; ``measured`` ones from runs or
-    data of this scale. ``gain`` is the difference from the baseline's row, paired over seeds. ``signed``: the cell is a
-    difference itself. ``show``: value, difference, interval (``low`` to ``high`` around ours) or p. ``sample``: what it was
-    read from.
+    data of this scale. ``gain`` is the difference from the baseline's row, paired over the seeds ``gain_per_seed``, with its 95 %
+    interval and ``verdict``: does it lie on the printed side of zero (or, where nothing is printed, on the better one)? ``claim``
+    asks the same. ``signed``: the cell is a difference itself. ``show``: value, difference, interval (``low`` to ``high`` around
+    ours) or p. ``sample``: what it was read from.
     """
 
     row: str
@@ -61,9 +63,14 @@ class Cell:
     status: str = ""
     reason: str = ""
     signed: bool = False
+    base: str = ""
     gain: float | None = None
-    gain_stderr: float | None = None
+    gain_low: float | None = None
+    gain_high: float | None = None
+    gain_per_seed: dict[int, float] = dataclasses.field(default_factory=dict)
     printed_gain: float | None = None
+    verdict: str = ""
+    claim: str = ""
     scale_value: Value = None
     runs: tuple[str, ...] = ()
     show: str = "value"
@@ -75,20 +82,22 @@ class Cell:
         """Plain data for JSON."""
         data = dataclasses.asdict(dataclasses.replace(self, sample=None))
         del data["sample"]
-        data["per_seed"] = {str(seed): value for seed, value in self.per_seed.items()}
+        for name in ("per_seed", "gain_per_seed"):
+            data[name] = {str(seed): value for seed, value in getattr(self, name).items()}
         data["runs"] = list(self.runs)
         return data
 
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """A table with all its cells by (row, column)."""
+    """A table with all its cells by (row, column). ``sizes``: where all runs have one size, its printed name and what was built."""
 
     artifact: Artifact
     scale: str
     comparable: bool
     seeds: tuple[int, ...]
     cells: dict[tuple[str, str], Cell]
+    sizes: tuple[str, str] = ("", "")
 
     @property
     def table(self) -> Table:
@@ -176,8 +185,8 @@ def load_printed(project: Resolver, artifact: Artifact) -> Reported | None:
     return load_reported(path)
 
 
-def build_grid(project: Resolver, results: Results, artifact: Artifact) -> Grid:
-    """All cells of a table, from whatever results exist.
+def build_grid(project: Resolver, results: Results, artifact: Artifact, judge: Judge | None = None) -> Grid:
+    """All cells of a table, from whatever results exist. ``judge``: of the paper, where one is at hand.
 
     Raises UserError when a column names a reported column that is not there, or a metric that does not exist.
     """
@@ -195,8 +204,28 @@ def build_grid(project: Resolver, results: Results, artifact: Artifact) -> Grid:
                 cells[row.id, column.id] = _cell(
                     project, results, artifact, row, column, quantity, printed, comparable
                 )
-    _add_gains(project, artifact, cells)
-    return Grid(artifact, project.scale.id, comparable, tuple(project.seeds), cells)
+    _add_gains(judge or Judge(project, results, artifact.paper), artifact, cells)
+    return Grid(
+        artifact,
+        project.scale.id,
+        comparable,
+        tuple(project.seeds),
+        cells,
+        _sizes(project, results, artifact),
+    )
+
+
+def _sizes(project: Resolver, results: Results, artifact: Artifact) -> tuple[str, str]:
+    table, baseline = artifact.definition, project.folder(artifact.paper).paper.accounting.baseline
+    sizes = {table.request(row, column).size for row in table.rows for column in table.columns}
+    if table.kind != "runs" or len(sizes) != 1 or None in sizes:
+        return "", ""
+    size = sizes.pop()
+    model = RunRequest(size=size, variant=baseline)
+    counted = results.sample(
+        artifact.paper, Quantity("account.parameters.total", model, own_scale=True)
+    ).value
+    return size, f"{counted / 1e6:.2g}M"
 
 
 def _check_columns(artifact: Artifact, printed: Reported | None) -> None:
@@ -298,26 +327,71 @@ def _printed(reported: Reported | None, row: str, column: str) -> tuple[Value, i
     )
 
 
-def _add_gains(project: Resolver, artifact: Artifact, cells: dict[tuple[str, str], Cell]) -> None:
-    """Difference of every measured cell from the baseline's cell of the same size, length and recipe."""
+def _add_gains(judge: Judge, artifact: Artifact, cells: dict[tuple[str, str], Cell]) -> None:
+    """Difference of every measured cell from the baseline's cell of the same size, length and recipe, judged as claims are."""
     table: Table = artifact.definition
     if table.kind != "runs":
         return
+    rows = {row.id: row for row in table.rows}
     for column in table.columns:
+        if column.show != "value":
+            for row in table.rows:
+                cells[row.id, column.id] = _judged_difference(
+                    judge, table, row, column, cells[row.id, column.id]
+                )
         if column.better is None or column.show != "value":
             continue
-        for row, base in baseline_rows(project, artifact, column).items():
+        for row, base in baseline_rows(judge.project, artifact, column).items():
             cell, baseline = cells[row, column.id], cells[base, column.id]
             if cell.kind != "measured" or row == base or cell.sample is None or baseline.sample is None:
                 continue
-            gain = cell.sample.minus(baseline.sample)
             both = is_number(cell.printed) and is_number(baseline.printed)
+            printed = cell.printed - baseline.printed if both else None
+            left, right = (table.quantity(rows[name], column).subject for name in (row, base))
+            outcome, claim, times = _outcome(judge, cell, column, left, right, printed, baseline.metric)
+            gain = cell.sample.minus(baseline.sample)
             cells[row, column.id] = dataclasses.replace(
                 cell,
+                base=base,
                 gain=gain.value,
-                gain_stderr=gain.stderr,
-                printed_gain=cell.printed - baseline.printed if both else None,
+                gain_low=outcome.interval.low * times if outcome.interval else None,
+                gain_high=outcome.interval.high * times if outcome.interval else None,
+                gain_per_seed=gain.numbers,
+                printed_gain=printed,
+                verdict=outcome.verdict,
+                claim=claim,
             )
+
+
+def _judged_difference(judge: Judge, table: Table, row: Row, column: Column, cell: Cell) -> Cell:
+    """A cell that is a difference itself, with the interval that a claim on the same comparison has."""
+    if cell.kind != "measured" or cell.sample is None or column.show == "p":
+        return cell
+    quantity, printed = table.quantity(row, column), cell.printed if column.show == "difference" else None
+    outcome, claim, times = _outcome(judge, cell, column, quantity.subject, quantity.against, printed)
+    if outcome.interval is None or cell.ours is None:
+        return dataclasses.replace(cell, verdict=outcome.verdict, claim=claim)
+    low, high = outcome.interval.low * times, outcome.interval.high * times
+    return dataclasses.replace(cell, low=low, high=high, verdict=outcome.verdict, claim=claim)
+
+
+def _outcome(
+    judge: Judge,
+    cell: Cell,
+    column: Column,
+    left: RunRequest,
+    right: RunRequest,
+    printed: Value,
+    base_metric: str = "",
+) -> tuple[Outcome, str, float]:
+    """The judged difference of two runs in the metric's own unit, the claim that asks it, and the factor to the cell's unit."""
+    times = factor(metrics.unit_of(cell.metric), cell.unit)
+    printed = printed / times if is_number(printed) else None
+    lower = printed < 0 if printed else column.better != "higher"
+    return (
+        *judge.row(cell.metric, left, right, lower=lower, printed=printed, base_metric=base_metric),
+        times,
+    )
 
 
 def baseline_rows(project: Resolver, artifact: Artifact, column: Column) -> dict[str, str]:
@@ -339,8 +413,8 @@ def baseline_rows(project: Resolver, artifact: Artifact, column: Column) -> dict
 def rank_agreement(project: Resolver, grid: Grid) -> dict[str, dict[str, Any]]:
     """Per column with a better direction: is the best row still best, does every step from the baseline keep its sign?
 
-    Kendall's tau-b over the rows with both numbers, where there are at least three. For small scales this says more than
-    absolute differences do; it is information, never a verdict.
+    Kendall's tau-b over the rows with both numbers, where there are at least three; of paired differences where rows have
+    them, so that only seeds which both sides have are compared. It is information, never a verdict.
     """
     agreement = {}
     for column in grid.table.columns:
@@ -367,7 +441,9 @@ def rank_agreement(project: Resolver, grid: Grid) -> dict[str, dict[str, Any]]:
         if len(cells) >= 3:
             from scipy.stats import kendalltau
 
-            tau = float(kendalltau([cell.printed for cell in cells], [cell.ours for cell in cells]).statistic)
+            pairs = [(cell.printed_gain, cell.gain) for cell in gains]
+            pairs = [*pairs, (0.0, 0.0)] if pairs else [(cell.printed, cell.ours) for cell in cells]
+            tau = float(kendalltau(*zip(*pairs, strict=True)).statistic)
         printed_rows = [cell.row for cell in cells if cell.printed == best_printed]
         ours_rows = [cell.row for cell in cells if cell.ours == best_ours]
         agreement[column.id] = {

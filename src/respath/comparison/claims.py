@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from respath.config.request import RunRequest
 from respath.errors import UserError
 from respath.files import canonical_json
+from respath.letters import plain
 from respath.papers import needs
 from respath.papers.claims import Claim, Expect, Side, Test
 from respath.papers.resolve import Resolver
 from respath.quantities import metrics
-from respath.quantities.derived import DERIVED, named
+from respath.quantities.derived import DERIVED
 from respath.quantities.quantity import Quantity, is_number
 from respath.quantities.rounding import signed
 from respath.quantities.sample import Sample, documents_of
@@ -30,7 +32,10 @@ from respath.quantities.verdicts import (
     Hypothesis,
     Outcome,
     Verdict,
+    deciding,
     judge,
+    judge_alone,
+    pools_of,
 )
 from respath.results.reader import Results
 
@@ -54,6 +59,16 @@ class JudgedClaim:
     def reason(self) -> str:
         """What decided it, or what is missing."""
         return self.found.reason
+
+    @property
+    def shown(self) -> Outcome:
+        """The comparison that the verdict hangs on."""
+        return deciding(self.verdict, self.tests)
+
+    @property
+    def measured(self) -> bool:
+        """Does it need runs, or is it a count from the printed shapes?"""
+        return self.claim.needs_seeds > 0
 
     @property
     def standing(self) -> str:
@@ -108,43 +123,7 @@ def judge_claims(
 ) -> list[JudgedClaim]:
     """Verdicts on all claims of a paper, in the order of its file, from whatever results exist; or on these claims as if they were
     all."""
-    folder = project.folder(paper)
-    claims = folder.claims if claims is None else claims
-    maker = _Maker(project, results, paper)
-    hypotheses = [
-        Hypothesis(
-            id=claim.id,
-            comparisons=[maker.comparison(test) for test in claim.tests],
-            needs_seeds=claim.needs_seeds,
-            primary=claim.primary,
-            faithful=claim.as_in_paper,
-            alternatives={
-                each.name: [maker.comparison(test) for test in each.of(claim.tests)]
-                for each in claim.alternatives
-            },
-            not_judged=""
-            if project.scale.id in claim.judged_at
-            else f"judged at {', '.join(claim.judged_at)}",
-        )
-        for claim in claims
-    ]
-    families = maker.families()
-    found = judge(hypotheses, folder.variance, families)
-    if without := _without_ground(claims, folder.given, found):
-        judged = [
-            dataclasses.replace(each, not_judged=each.not_judged or without.get(each.id, ""))
-            for each in hypotheses
-        ]
-        found = judge(judged, folder.variance, families)
-    return [
-        JudgedClaim(
-            claim,
-            found[claim.id],
-            tuple(folder.printed(test) for test in claim.tests),
-            _changed(project, results, paper, claim),
-        )
-        for claim in claims
-    ]
+    return Judge(project, results, paper, claims).claims
 
 
 def _without_ground(
@@ -216,15 +195,113 @@ def judge_exact_claim(expect: Expect, left: float, right: float | None) -> str:
 Part = tuple[int, str, Sample]
 
 
-class _Maker:
-    """Makes comparisons from the samples of one paper; a run's sample is read once."""
+class Judge:
+    """All that is judged of one paper at one scale, from one reading of its results: claims, and the rows of its tables.
 
-    def __init__(self, project: Resolver, results: Results, paper: str):
+    A row is judged as claims are, with the same variance and the same pool; where a claim asks the same, the row has its verdict.
+    """
+
+    def __init__(
+        self, project: Resolver, results: Results, paper: str, claims: Sequence[Claim] | None = None
+    ):
         self.project, self.results, self.paper = project, results, paper
         self.folder = project.folder(paper)
+        self._claims = self.folder.claims if claims is None else tuple(claims)
         self._samples: dict[tuple[str, str], Sample] = {}
-        #: Metric and size of every comparison that has values.
-        self._asked: dict[tuple[str, str | None], None] = {}
+        #: Differences from the baseline of every metric and size of which a comparison has values, for its pool.
+        self._families: dict[tuple[str, str | None], list[Group]] = {}
+
+    # --- claims ----------------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def hypotheses(self) -> list[Hypothesis]:
+        """The claims as comparisons."""
+        return [
+            Hypothesis(
+                id=claim.id,
+                comparisons=[self.comparison(test) for test in claim.tests],
+                needs_seeds=claim.needs_seeds,
+                primary=claim.primary,
+                faithful=claim.as_in_paper,
+                alternatives={
+                    each.name: [self.comparison(test) for test in each.of(claim.tests)]
+                    for each in claim.alternatives
+                },
+                not_judged=""
+                if self.project.scale.id in claim.judged_at
+                else f"judged at {', '.join(claim.judged_at)}",
+            )
+            for claim in self._claims
+        ]
+
+    @functools.cached_property
+    def claims(self) -> list[JudgedClaim]:
+        """Every claim with its verdict."""
+        hypotheses = self.hypotheses
+        found = judge(hypotheses, self.folder.variance, self._families)
+        if without := _without_ground(self._claims, self.folder.given, found):
+            judged = [
+                dataclasses.replace(each, not_judged=each.not_judged or without.get(each.id, ""))
+                for each in hypotheses
+            ]
+            found = judge(judged, self.folder.variance, self._families)
+        return [
+            JudgedClaim(
+                claim,
+                found[claim.id],
+                tuple(self.folder.printed(test) for test in claim.tests),
+                _changed(self.project, self.results, self.paper, claim),
+            )
+            for claim in self._claims
+        ]
+
+    # --- rows of tables --------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def needs_seeds(self) -> int:
+        """Seeds that the verdict on a row needs: as many as the paper's least demanding claim."""
+        return min((claim.needs_seeds for claim in self._claims if claim.needs_seeds), default=2)
+
+    def row(
+        self,
+        metric: str,
+        left: RunRequest,
+        right: RunRequest,
+        *,
+        lower: bool,
+        printed: float | None,
+        base_metric: str = "",
+    ) -> tuple[Outcome, str]:
+        """Left less right with a verdict, and the id of the claim that asks just this (or nothing).
+
+        ``lower``: should it be below 0? ``printed``: the paper's difference. ``base_metric``: the right side's, where it is another.
+        """
+        other = f"{base_metric} of " if base_metric and base_metric != metric else ""
+        parts = [
+            (1, _name(left), self.sample(metric, left)),
+            (-1, other + _name(right), self.sample(base_metric or metric, right)),
+        ]
+        region = (-math.inf, 0.0) if lower else (0.0, math.inf)
+        family = f"{metric}, {other}{_name(left)}" if other else (metric, left.size)
+        comparison = self._of_parts("", parts, region, family, printed=printed)
+        for hypothesis, claim in zip(self.hypotheses, self.claims, strict=True):
+            # One comparison has one verdict, wherever it is shown.
+            asked = hypothesis.comparisons[0]
+            if (
+                len(hypothesis.comparisons) == 1
+                and isinstance(comparison, Comparison)
+                and isinstance(asked, Comparison)
+                and (asked.runs, asked.region, asked.family) == (comparison.runs, region, comparison.family)
+            ):
+                return dataclasses.replace(claim.tests[0], verdict=claim.verdict), claim.claim.id
+        pools = pools_of(self.hypotheses, self._families) if self.folder.variance == "pooled" else {}
+        outcome = judge_alone(comparison, self.needs_seeds, self.folder.variance, pools)
+        judged = any(self.project.scale.id in claim.judged_at for claim in self._claims if claim.needs_seeds)
+        if not judged and outcome.verdict != NOT_RUN:
+            outcome = dataclasses.replace(outcome, verdict=NOT_JUDGED)
+        return outcome, ""
+
+    # --- comparisons -----------------------------------------------------------------------------------------------
 
     def sample(self, metric: str, request: RunRequest) -> Sample:
         """A metric of one run."""
@@ -235,7 +312,7 @@ class _Maker:
 
     def comparison(self, test: Test) -> Comparison | Outcome:
         """One comparison; an Outcome where it is exact, or where it cannot be made."""
-        text = _describe(test)
+        text = self._describe(test)
         try:
             if metrics.is_exact(test.metric):
                 return self._exact(test, text)
@@ -277,14 +354,34 @@ class _Maker:
         )
 
     def _measured(self, test: Test, text: str) -> Comparison | Outcome:
-        parts = list(self._parts(test))
+        # What is compared with another metric shares its spread with nothing.
+        alike = len({side.metric for side in test.sides()}) == 1
+        return self._of_parts(
+            text,
+            list(self._parts(test)),
+            test.expect.region(),
+            (test.metric, test.left.size) if alike else text,
+            margin=test.expect.matters,
+            printed=self._printed(test),
+        )
+
+    def _of_parts(
+        self,
+        text: str,
+        parts: Sequence[Part],
+        region: tuple[float, float],
+        family: tuple[str, str | None] | str,
+        *,
+        margin: float | None = None,
+        printed: float | None = None,
+    ) -> Comparison | Outcome:
         samples = [sample for _, _, sample in parts]
         values, diverged = {}, {}
         for seed in (
             seed for seed in samples[0].by_seed if all(seed in sample.by_seed for sample in samples)
         ):
             lost = {
-                weight * metrics.worst(test.metric)
+                weight * metrics.worst(sample.quantity.metric)
                 for weight, _, sample in parts
                 if sample.by_seed[seed].state == "diverged"
             }
@@ -301,22 +398,19 @@ class _Maker:
             return Outcome(text, UNDECIDED, f"{error}; evaluate both sides again, on one token store")
         absent = "; ".join(dict.fromkeys(sample.reason for sample in samples if sample.reason))
         costs = [self._hours(sample) for sample in samples]
-        if values:
-            self._asked[test.metric, test.left.size] = None
+        if values and not isinstance(family, str) and family not in self._families:
+            self._families[family] = list(self._differences(*family))
         return Comparison(
             text=text,
-            region=test.expect.region(),
+            region=region,
             values=values,
             runs={run: weight for run, weight in runs.items() if weight},
-            # What is compared with another metric shares its spread with nothing.
-            family=(test.metric, test.left.size)
-            if len({side.metric for side in test.sides()}) == 1
-            else text,
-            margin=test.expect.matters,
+            family=family,
+            margin=margin,
             diverged=diverged,
             documents=documents,
             absent=absent,
-            printed=self._printed(test),
+            printed=printed,
             cost=math.fsum(costs) if None not in costs else None,
         )
 
@@ -348,8 +442,9 @@ class _Maker:
                 hours.append(seconds * cores / 3600)
         return mean(hours) if hours else None
 
-    def families(self) -> dict[tuple[str, str | None], list[Group]]:
-        """Differences from the baseline of every run of the paper's tables and figures that was measured, for the pools."""
+    @functools.cached_property
+    def _sizes(self) -> dict[str, dict[str, RunRequest]]:
+        """Every run of the paper's tables and figures that is no baseline, by size and name."""
         baseline = self.folder.paper.accounting.baseline
         sizes: dict[str, dict[str, RunRequest]] = {}
         for artifact in self.project.artifacts(self.paper):
@@ -357,13 +452,12 @@ class _Maker:
                 for _, request in needs.requests(quantity):
                     if request.size and request.variant not in (None, baseline):
                         sizes.setdefault(request.size, {})[_name(request)] = request
-        return {
-            (metric, size): list(self._differences(metric, sizes.get(size, {}).values(), baseline))
-            for metric, size in self._asked
-        }
+        return sizes
 
-    def _differences(self, metric: str, requests: Iterable[RunRequest], baseline: str) -> Iterator[Group]:
-        for request in requests:
+    def _differences(self, metric: str, size: str | None) -> Iterator[Group]:
+        """Differences from the baseline of all runs of a size that were measured, for the pool."""
+        baseline = self.folder.paper.accounting.baseline
+        for request in self._sizes.get(size or "", {}).values():
             base = request.model_copy(update={"variant": baseline})
             try:
                 left, right = self.sample(metric, request).numbers, self.sample(metric, base).numbers
@@ -373,20 +467,43 @@ class _Maker:
             if len(both) > 1:
                 yield Group(both, {_name(request): 1, _name(base): -1})
 
+    # --- words -----------------------------------------------------------------------------------------------------
+
+    def model_name(self, request: RunRequest) -> str:
+        """A model by its label, with what else its run changes: ``Identity (length 512)``."""
+        variant = self.folder.variants.get(request.variant or "")
+        changes = [f"length {request.context:,}"] if request.context else []
+        changes += [_setting(key, value) for key, value in request.recipe.items()]
+        label = plain(variant.label) if variant else request.variant or ""
+        return label + (f" ({', '.join(changes)})" if changes else "")
+
+    def _describe(self, test: Test) -> str:
+        """What is compared, in words: ``Identity − Transformer, validation loss (82M)``."""
+        sides = [side for side in (test.left, test.right) if side]
+        names = [self._side(side) for side in sides]
+        sizes = dict.fromkeys(size for side in sides for size in (side.sizes or (side.size or "",)))
+        if test.right and test.right.metric:
+            names[1] += f" in {self.metric_name(test.right.metric)}"
+        return f"{' − '.join(names)}, {self.metric_name(test.metric)} ({', '.join(filter(None, sizes))})"
+
+    def _side(self, side: Side) -> str:
+        other = side.subtracted()
+        name = self.model_name(side.request())
+        return f"({name} − {self.model_name(other)})" if other else name
+
+    def metric_name(self, metric: str) -> str:
+        """A metric in words, domains and tasks by their names."""
+        return metrics.title_of(
+            metric, {name: plain(domain.label) for name, domain in self.folder.paper.data.domains.items()}
+        )
+
+
+def _setting(key: str, value: Any) -> str:
+    """A changed setting in words; what has parts is named alone."""
+    name = key.replace("_", " ").replace("lr", "learning rate")
+    return f"other {name}" if isinstance(value, Mapping) else f"{name} {value}"
+
 
 def _name(request: RunRequest) -> str:
     """A run in the paper's terms, whatever way it was written down."""
     return canonical_json(request.model_dump(mode="json", exclude_defaults=True))
-
-
-def _describe(test: Test) -> str:
-    other = f"{test.right.metric} of " if test.right and test.right.metric else ""
-    against = f" against {other}{_side(test.right)}" if test.right else ""
-    return f"{test.metric} of {_side(test.left)}{against}"
-
-
-def _side(side: Side) -> str:
-    sizes = "+".join(side.sizes)
-    text = f"{sizes} {named(side.request(''))}".strip() if sizes else named(side.request())
-    other = side.subtracted()
-    return f"({text} less {named(other)})" if other else text

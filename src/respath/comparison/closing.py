@@ -117,7 +117,9 @@ def closing(
         for artifact in artifacts:
             paper = document["papers"][artifact.paper]
             found = paper["tables" if artifact.is_table else "figures"][artifact.id]
-            endings = ",".join(("csv", "tex", "md") if artifact.is_table else ("csv", "json", "svg", "pdf"))
+            endings = ",".join(
+                ("csv", "tex", "md") if artifact.is_table else ("csv", "json", "svg", "pdf", "png")
+            )
             how = f"{counts_text(found['counts'])}; " if artifact.is_table else ""
             lines.append(
                 f"{artifact.target}: {how}{folder_of(project, artifact)}/{artifact.id}.{{{endings}}}"

@@ -6,71 +6,28 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from respath.comparison.cells import (
-    DIVERGED,
-    NOT_RUN,
-    OFF,
-    STATUSES,
-    Grid,
-    build_grid,
-    is_number,
-    rank_agreement,
-)
-from respath.comparison.claims import judge_claims
+from respath.comparison.cells import DIVERGED, NOT_RUN, OFF, STATUSES, Grid, is_number, rank_agreement
 from respath.comparison.code import stale_runs
 from respath.comparison.costs import duration, estimates
-from respath.comparison.noise import noise
 from respath.comparison.notes import scale_notes
-from respath.comparison.provenance import provenance_of_artifact
+from respath.comparison.report import Report, difference, reports
 from respath.errors import CHECK_FAILED, OK, WRONG_USE
-from respath.papers import needs
 from respath.papers.library import Artifact
 from respath.papers.resolve import Resolver
-from respath.quantities.rounding import rounded, signed, significant
+from respath.quantities.rounding import rounded
 from respath.quantities.verdicts import CONTRADICTED, UNDECIDED, VERDICTS
 from respath.quantities.verdicts import NOT_RUN as CLAIM_NOT_RUN
 from respath.results.reader import Results
 
-#: Cells shown one by one in Markdown; the others are counted (diff.json has them all).
-_SHOWN_PER_TABLE = 400
+#: Values off shown one by one in Markdown; diff.json has them all.
+_SHOWN = 100
 
 
 def compare(project: Resolver, results: Results, targets: Iterable[str] | None = None) -> dict[str, Any]:
     """Compare every table (or those in ``targets``) and, without targets, every claim. Reads results, makes none."""
-    chosen = [project.artifact(target) for target in targets] if targets is not None else project.artifacts()
-    papers: dict[str, Any] = {}
-    for paper in project.chosen:
-        artifacts = [artifact for artifact in chosen if artifact.paper == paper]
-        if targets is not None and not artifacts:
-            continue
-        folder = project.folder(paper).paper
-        claims = [] if targets is not None else judge_claims(project, results, paper)
-        runs = {
-            run.id: run
-            for artifact in artifacts
-            for run in needs.of_artifact(project, artifact).trained.values()
-        }
-        stale = stale_runs(results, runs.values())
-        grids = [build_grid(project, results, artifact) for artifact in artifacts if artifact.is_table]
-        papers[paper] = {
-            "title": folder.title,
-            "arxiv": folder.arxiv,
-            "notes": scale_notes(project, results, paper),
-            "tables": {grid.artifact.id: _table(project, results, grid) for grid in grids},
-            "figures": {
-                artifact.id: _figure(project, results, artifact)
-                for artifact in artifacts
-                if not artifact.is_table
-            },
-            "claims": [claim.as_dict() for claim in claims],
-            "noise": noise(project, grids),
-            "not_run": [dataclasses.asdict(one) for one in estimates(project, results, runs.values())],
-            "kv_deviations": kv_deviations(results, paper),
-            "stale_runs": list(stale),
-            "runs": {"wanted": len(runs), "ended": sum(results.finished(run) for run in runs.values())},
-        }
+    papers = {id: _paper(report) for id, report in reports(project, results, targets).items()}
     document = {
-        "schema": 1,
+        "schema": 2,
         "kind": "diff",
         "scale": project.scale.id,
         "comparable": project.scale.comparable,
@@ -80,32 +37,63 @@ def compare(project: Resolver, results: Results, targets: Iterable[str] | None =
         "counts": _total(
             STATUSES, (table["counts"] for entry in papers.values() for table in entry["tables"].values())
         ),
-        "verdicts": _count(
-            VERDICTS, (claim["verdict"] for entry in papers.values() for claim in entry["claims"])
-        ),
+        "verdicts": _total(VERDICTS, (entry["verdicts"] for entry in papers.values())),
     }
     document["check"] = {"failures": failures(document)}
     document["check"]["passed"] = None if nothing_ran(document) else not document["check"]["failures"]
     return document
 
 
-def _table(project: Resolver, results: Results, grid: Grid) -> dict[str, Any]:
-    artifact = grid.artifact
+def _paper(report: Report) -> dict[str, Any]:
+    """One report as plain data. ``verdicts``: of the paper's measured claims alone."""
+    project, results = report.project, report.results
+    runs = report.runs.values()
     return {
-        "target": artifact.target,
-        "title": artifact.definition.title,
-        "cells": [cell.as_dict() for cell in grid.compared()],
-        "counts": grid.counts(),
-        "rank": rank_agreement(project, grid),
-        "provenance": provenance_of_artifact(project, results, artifact).as_dict(),
+        "title": report.paper.title,
+        "arxiv": report.paper.arxiv,
+        "found": report.found,
+        "sure": report.sure,
+        "verdicts": report.tally,
+        "printed_numbers": report.counts.as_dict() | {"text": report.counts.texts()},
+        "claims": [
+            claim.as_dict()
+            | {
+                "measured": claim.measured,
+                "compared": claim.shown.text,
+                "difference": str(difference(claim.shown)),
+                "printed": difference(claim.shown).printed,
+                "where": report.source_of(claim),
+            }
+            for claim in report.claims
+        ],
+        "tables": {name: _table(report, grid) for name, grid in report.grids.items()},
+        "figures": {a.id: _artifact(report, a) for a in report.artifacts if not a.is_table},
+        "runs": {"wanted": len(report.runs), "ended": report.ended},
+        "not_run": [dataclasses.asdict(one) for one in estimates(project, results, runs)],
+        "missing": [
+            {"size": size, "runs": number, "seconds": seconds}
+            for size, number, seconds in report.missing_by_size()
+        ],
+        "missing_text": report.missing(),
+        "notes": scale_notes(project, report.id),
+        "kv_deviations": kv_deviations(results, report.id),
+        "stale_runs": list(stale_runs(results, runs)),
     }
 
 
-def _figure(project: Resolver, results: Results, artifact: Artifact) -> dict[str, Any]:
+def _artifact(report: Report, artifact: Artifact) -> dict[str, Any]:
     return {
         "target": artifact.target,
         "title": artifact.definition.title,
-        "provenance": provenance_of_artifact(project, results, artifact).as_dict(),
+        "provenance": report.provenance_of(artifact).as_dict(),
+    }
+
+
+def _table(report: Report, grid: Grid) -> dict[str, Any]:
+    return _artifact(report, grid.artifact) | {
+        "cells": [cell.as_dict() for cell in grid.compared()],
+        "counts": grid.counts(),
+        "rank": rank_agreement(report.project, grid),
     }
 
 
@@ -116,13 +104,6 @@ def kv_deviations(results: Results, paper: str) -> list[str]:
         for entry in (results.of_paper("cache", paper) or {"entries": ()})["entries"]
         if entry["measured_bytes"] != entry["formula_bytes"]
     ]
-
-
-def _count(names: Iterable[str], found: Iterable[str]) -> dict[str, int]:
-    counts = dict.fromkeys(names, 0)
-    for name in found:
-        counts[name] += 1
-    return counts
 
 
 def _total(names: Iterable[str], many: Iterable[dict[str, int]]) -> dict[str, int]:
@@ -203,16 +184,13 @@ def _row(*cells: Any) -> str:
 
 
 def scale_note(project: Resolver) -> str:
-    """One or two sentences on what this scale may judge."""
+    """What of this scale may be compared with the paper."""
     if project.scale.comparable:
-        return f"Scale {project.scale.id}: measured cells are set against the printed numbers."
-    note = (
-        f"Scale {project.scale.id}: not a replication. Only scale-free cells (parameters, FLOPs, KV bytes, configuration, "
-        "data shares) are judged; losses and accuracies of small models are shown, never compared with the printed numbers."
+        return f"Scale {project.scale.id}: measured values are set against the printed numbers."
+    return (
+        f"Scale {project.scale.id}: not a replication of printed values. Of small models only signs of paired differences can be "
+        "compared with the paper, where claims say so."
     )
-    if len(project.seeds) > 1:
-        note += " Directions are judged by claims, over paired seeds."
-    return note
 
 
 def check_text(document: dict[str, Any]) -> str:
@@ -229,125 +207,68 @@ def counts_text(counts: dict[str, int]) -> str:
 
 
 def markdown(document: dict[str, Any]) -> str:
-    """diff.md: counts, failures, tables, rank agreement, claims, warnings."""
-    lines = [
-        "# Regenerated against printed numbers",
-        "",
-        document["note"],
-        "",
-    ]
-    lines += [
-        f"* Cells: {counts_text(document['counts'])}.",
-        f"* Claims: {counts_text(document['verdicts'])}.",
-    ]
-    lines += [f"* Seeds: {', '.join(map(str, document['seeds']))}.", ""]
-    failed = document["check"]["failures"] if document["check"]["passed"] is False else []
-    lines += [
-        "## Check",
-        "",
-        f"{len(failed)} failures." if failed else f"{check_text(document).capitalize()}.",
-    ]
-    lines += [""] * bool(failed) + [f"* {line}" for line in failed] + [""]
+    """diff.md: per paper the headline, what is contradicted, off or undecided, then counts, what is missing and warnings."""
+    lines = [f"# What scale {document['scale']} found", "", document["note"], ""]
     for paper_id, paper in document["papers"].items():
-        lines += [f"## {paper['title']} ({paper_id}, arXiv {paper['arxiv']})", ""]
-        lines += [f"{paper['runs']['ended']} of {paper['runs']['wanted']} runs have ended.", ""]
-        lines += [line for note in paper["notes"] for line in (note, "")]
-        lines += _not_run_markdown(paper["not_run"])
-        warnings = _paper_warnings(paper)
-        if warnings:
+        lines += [f"## {paper['title']} ({paper_id}, arXiv {paper['arxiv']})", "", paper["found"], ""]
+        lines += [paper["sure"], ""] if paper["sure"] else []
+        for verdict in (CONTRADICTED, UNDECIDED):
+            lines += _claims_markdown(verdict, paper["claims"])
+            if verdict == CONTRADICTED:
+                lines += _off_markdown(paper)
+        lines += [
+            "### Counts",
+            "",
+            f"* Claims: {', '.join(f'{n} {v}' for v, n in paper['verdicts'].items())}.",
+        ]
+        lines += [f"* {text}" for text in paper["printed_numbers"]["text"]]
+        lines += [f"* Runs: {paper['runs']['ended']} of {paper['runs']['wanted']} have ended.", ""]
+        lines += _missing_markdown(paper["missing"])
+        if warnings := _paper_warnings(paper):
             lines += ["### Warnings", "", *[f"* {line}" for line in warnings], ""]
-        for table_id, table in paper["tables"].items():
-            lines += _table_markdown(table_id, table)
-        if paper["claims"]:
-            lines += ["### Claims", "", _row("claim", "verdict", "reason"), "|---|---|---|"]
-            lines += [
-                _row(
-                    f"{claim['title']} (`{claim['id']}`{', primary' if claim['primary'] else ''})",
-                    claim["verdict"],
-                    claim["reason"],
-                )
-                for claim in paper["claims"]
-            ]
-            lines += [""]
-        lines += _noise_markdown(paper["noise"])
+    failed = document["check"]["failures"] if document["check"]["passed"] is False else []
+    lines += ["## Check", "", f"{check_text(document).capitalize()}."]
+    lines += [""] * bool(failed) + [f"* {line}" for line in failed] + [""]
     return "\n".join(lines)
 
 
-def not_run_text(not_run: list[dict[str, Any]]) -> str:
-    """How many runs have not ended and what they would cost; empty where none is missing or no cost is known."""
-    if not not_run:
-        return ""
-    total = duration(sum(entry["seconds"] for entry in not_run))
-    count = f"{len(not_run)} runs have" if len(not_run) > 1 else "1 run has"
-    return (
-        f"{count} not been trained; on the machine of the finished ones they would take about {total} of training, one after "
-        "the other (measured: seconds per token of like runs)."
-    )
-
-
-def _not_run_markdown(not_run: list[dict[str, Any]]) -> list[str]:
-    if not not_run:
+def _claims_markdown(verdict: str, claims: list[dict[str, Any]]) -> list[str]:
+    found = [claim for claim in claims if claim["verdict"] == verdict and claim["measured"]]
+    if not found:
         return []
-    lines = [
-        "### Not run",
-        "",
-        not_run_text(not_run),
-        "",
-        _row("run", "estimate", "measured from"),
-        "|---|--:|---|",
-    ]
-    lines += [_row(f"`{one['run']}`", duration(one["seconds"]), one["like"]) for one in not_run]
+    head = ["claim", "where", "difference [95 % interval]", "printed", "compared"]
+    lines = [f"### {verdict.capitalize()}", "", _row(*head), "|---|---|---|--:|---|"]
+    for claim in found:
+        title = (
+            claim["title"] + (" (main)" if claim["primary"] else "") + (" (ours)" if claim["ours"] else "")
+        )
+        lines.append(
+            _row(title, claim["where"], claim["difference"], claim["printed"] or "–", claim["compared"])
+        )
     return [*lines, ""]
 
 
-def spread_text(entry: dict[str, Any]) -> str:
-    """``0.0031 (6)``: a pooled standard deviation and its degrees of freedom."""
-    return f"{entry['std']:.3g} ({entry['freedom']})" if entry else "–"
-
-
-def _noise_markdown(found: dict[str, Any]) -> list[str]:
-    if not found["metrics"]:
+def _off_markdown(paper: dict[str, Any]) -> list[str]:
+    rows = [
+        _row(table["target"], cell["row"], cell["column"], _as_printed(cell), _short(cell["ours"]))
+        for table in paper["tables"].values()
+        for cell in table["cells"]
+        if cell["status"] in (OFF, DIVERGED)
+    ]
+    if not rows:
         return []
-    counts = list(next((entry["detectable"] for entry in found["metrics"] if entry["detectable"]), {}))
-    lines = [
-        "### Seed noise",
-        "",
-        "Standard deviations over seeds, degrees of freedom in brackets. Detectable: the smallest paired difference that so "
-        "many seeds would show with a probability of 80 %.",
-        "",
-        _row(
-            "metric",
-            "size",
-            "length",
-            "baseline",
-            "all models",
-            "paired differences",
-            *[f"detectable, n = {n}" for n in counts],
-        ),
-        "|---|---|--:|--:|--:|--:|" + "--:|" * len(counts),
-    ]
-    for entry in found["metrics"]:
-        shown = [f"{entry['detectable'][n]:.2g}" if entry["detectable"] else "–" for n in counts]
-        spreads = [spread_text(entry[key]) for key in ("baseline", "pooled", "pairs")]
-        lines.append(_row(entry["metric"], entry["size"], f"{entry['context']:,}", *spreads, *shown))
+    more = [f"{len(rows) - _SHOWN} more are in diff.json.", ""] if len(rows) > _SHOWN else []
+    head = [_row("table", "row", "column", "printed", "ours"), "|---|---|---|--:|--:|"]
+    return ["### Values off", "", *head, *rows[:_SHOWN], "", *more]
+
+
+def _missing_markdown(missing: list[dict[str, Any]]) -> list[str]:
+    if not missing:
+        return []
+    lines = ["### Missing runs", "", _row("size", "runs", "estimate"), "|---|--:|--:|"]
     lines += [
-        "",
-        _row("table", "row", "column", "n", "difference", "95 % interval", "detectable"),
-        "|---|---|---|--:|--:|---|--:|",
+        _row(one["size"], one["runs"], duration(one["seconds"]) if one["seconds"] else "–") for one in missing
     ]
-    for row in found["rows"]:
-        interval = f"{signed(row['low'])} to {signed(row['high'])}"
-        lines.append(
-            _row(
-                row["table"],
-                row["row"],
-                row["column"],
-                row["n"],
-                signed(row["mean"]),
-                interval,
-                f"{row['detectable']:.2g}",
-            )
-        )
     return [*lines, ""]
 
 
@@ -363,49 +284,3 @@ def _paper_warnings(paper: dict[str, Any]) -> list[str]:
         for artifact in paper[kind].values():
             warnings += [f"{artifact['target']}: {line}" for line in artifact["provenance"]["warnings"]]
     return warnings
-
-
-def _table_markdown(table_id: str, table: dict[str, Any]) -> list[str]:
-    lines = [f"### {table_id}: {table['title']}", "", f"{counts_text(table['counts'])}.", ""]
-    printed = [cell for cell in table["cells"] if cell["printed"] is not None]
-    if printed:
-        lines += [
-            _row("row", "column", "paper", "ours", "delta", "tolerance", "rule", "status"),
-            "|---|---|--:|--:|--:|--:|---|---|",
-        ]
-        for cell in printed[:_SHOWN_PER_TABLE]:
-            status = cell["status"] + (f" ({cell['reason']})" if cell["reason"] else "")
-            lines.append(
-                _row(
-                    cell["row"],
-                    cell["column"],
-                    _as_printed(cell),
-                    _short(cell["ours"]),
-                    "–" if cell["delta"] is None else significant(cell["delta"], 4, sign=True),
-                    _short(cell["tolerance"]),
-                    cell["rule"] or "–",
-                    status,
-                )
-            )
-        lines.append("")
-    if len(printed) > _SHOWN_PER_TABLE:
-        lines += [f"{len(printed) - _SHOWN_PER_TABLE} more cells are in diff.json.", ""]
-    silent = len(table["cells"]) - len(printed)
-    if silent:
-        lines += [f"The paper prints no number for {silent} further cells.", ""]
-    for column, rank in table["rank"].items():
-        lines += [f"Rank agreement, {column}: {rank_text(rank)}", ""]
-    return lines
-
-
-def rank_text(rank: dict[str, Any]) -> str:
-    """The rank agreement of one column in a sentence or two."""
-    best = "the same row is best" if rank["same_best"] else f"best here: {', '.join(rank['best_ours'])}"
-    text = f"{best} (paper: {', '.join(rank['best_printed'])}; {rank['rows']} rows)"
-    if rank["improvements"]:
-        text += f"; sign of the difference from the baseline kept in {rank['improvements_kept']} of {rank['improvements']} rows"
-        if rank["improvements_lost"]:
-            text += f" (not in {', '.join(rank['improvements_lost'])})"
-    if rank["kendall_tau"] is not None:
-        text += f"; Kendall's tau {rank['kendall_tau']:+.2f}"
-    return f"{text}. For information, not a verdict."

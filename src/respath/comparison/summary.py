@@ -1,42 +1,50 @@
-"""A comparison on screen: counts per table, verdicts, failures; or three lines of it."""
+"""A comparison on screen: what was found, how sure, the main claims and what is missing; or a line per paper."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from respath.comparison.diff import check_text, counts_text
+from respath.comparison.diff import check_text
 
 #: Failures printed on screen; all of them are in the files.
 _SHOWN = 20
 
 
 def summary(document: dict[str, Any]) -> None:
-    """Print counts per table, verdicts per paper and failures to standard output."""
+    """Print the reports of all papers and the failures of the check to standard output."""
     from rich.console import Console
     from rich.table import Table
 
     # Names such as "[a]" in data must not be read as rich markup.
     console = Console(markup=False, highlight=False, soft_wrap=True)
-    console.print(document["note"])
     for paper_id, paper in document["papers"].items():
-        grid = Table(
-            title=f"{paper_id}: {paper['runs']['ended']} of {paper['runs']['wanted']} runs ended",
-            title_justify="left",
-        )
-        grid.add_column("table", no_wrap=True)
-        statuses = [name for name, number in document["counts"].items() if number]
-        for name in statuses:
-            grid.add_column(name, justify="right")
-        for table in paper["tables"].values():
-            grid.add_row(table["target"], *[str(table["counts"][name] or "") for name in statuses])
-        console.print(grid)
+        console.print(f"{paper_id}: {paper['title']}, scale {document['scale']}", style="bold")
+        console.print(paper["found"])
+        if paper["sure"]:
+            console.print(paper["sure"])
+        main = [claim for claim in paper["claims"] if claim["primary"]]
+        if main:
+            grid = Table("main claim", title_justify="left")
+            grid.add_column("difference [95 % interval]", no_wrap=True)
+            grid.add_column("printed", justify="right")
+            grid.add_column("verdict", no_wrap=True)
+            for claim in main:
+                shown = (
+                    claim["title"],
+                    claim["difference"] or "–",
+                    claim["printed"] or "–",
+                    claim["verdict"],
+                )
+                grid.add_row(*shown)
+            console.print(grid)
+        for text in paper["printed_numbers"]["text"]:
+            console.print(text)
+        if paper["missing_text"]:
+            console.print(paper["missing_text"])
         for line in code_lines(paper, document["scale"]):
             console.print(f"warning: {line}")
-        if paper["claims"]:
-            verdicts: dict[str, int] = {}
-            for claim in paper["claims"]:
-                verdicts[claim["verdict"]] = verdicts.get(claim["verdict"], 0) + 1
-            console.print(f"claims of {paper_id}: {counts_text(verdicts)}")
+        console.print()
+    console.print(document["note"])
     failed = document["check"]["failures"] if document["check"]["passed"] is False else []
     for line in failed[:_SHOWN]:
         console.print(f"  {line}")
@@ -62,10 +70,9 @@ def code_lines(paper: dict[str, Any], scale: str) -> list[str]:
 
 
 def brief(document: dict[str, Any], folder: str | None = None) -> str:
-    """Where the tables are (below reports/out/<scale> unless told otherwise) and how many cells match, in a few lines."""
+    """Where the pages are (below reports/out/<scale> unless told otherwise) and what this scale found, in a few lines."""
     scale = document["scale"]
-    folder = folder or f"reports/out/{scale}"
-    lines = [f"Tables, figures and pages: {folder}/<paper>/. {document['note']}"]
+    lines = [f"Tables, figures and pages: {folder or f'reports/out/{scale}'}/<paper>/. {document['note']}"]
     for paper_id, paper in document["papers"].items():
         lines.append(brief_of(paper_id, paper, scale))
         lines += [f"{paper_id}: warning: {line}" for line in code_lines(paper, scale)]
@@ -73,18 +80,10 @@ def brief(document: dict[str, Any], folder: str | None = None) -> str:
 
 
 def brief_of(paper_id: str, paper: dict[str, Any], scale: str) -> str:
-    """How many cells of a paper match, how many runs ended, and what became of its claims."""
-    judged = [
-        cell for table in paper["tables"].values() for cell in table["cells"] if cell["printed"] is not None
-    ]
-    counts: dict[str, int] = {}
-    for cell in judged:
-        counts[cell["status"]] = counts.get(cell["status"], 0) + 1
-    matching = counts.pop("match", 0) + counts.pop("within", 0)
-    rest = f"; {counts_text(counts)}" if counts else ""
-    supported = sum(claim["verdict"] == "supported" for claim in paper["claims"])
-    claims = f"; {supported} of {len(paper['claims'])} claims supported" if paper["claims"] else ""
-    return (
-        f"{paper_id}: {matching} of {len(judged)} printed cells match{rest}. {paper['runs']['ended']} of "
-        f"{paper['runs']['wanted']} runs ended{claims}. Cell by cell: respath diff --scale {scale}"
+    """What this scale found of a paper, and the command that says more."""
+    return " ".join(
+        filter(
+            None,
+            (f"{paper_id}: {paper['found']}", paper["missing_text"], f"More: respath diff --scale {scale}"),
+        )
     )

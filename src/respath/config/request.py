@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from respath.errors import UserError
 from respath.spec.document import Document
 
 Overrides = dict[str, Any]
@@ -16,6 +17,16 @@ class RunRequest(Document):
     variant: str | None = None
     context: int | None = None
     recipe: Overrides = {}
+
+    @property
+    def model(self) -> tuple[str, str]:
+        """Size and variant. Raises UserError where it names only one of them, or none."""
+        for name, asked in (("size", self.size), ("variant", self.variant)):
+            if asked is None:
+                raise UserError(
+                    f"names no {name}; give `run: {{{name}: ...}}` in the row, the column or the table"
+                )
+        return str(self.size), str(self.variant)
 
 
 def merged(*layers: RunRequest) -> RunRequest:

@@ -44,11 +44,14 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
 
     Read from the source here, and not by pydantic at class creation, which would cost every dry run a third of a second.
     """
-    body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0].body
-    found = {}
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    assert isinstance(definition, ast.ClassDef)
+    body = definition.body
+    found: dict[str, str] = {}
     for field, text in itertools.pairwise(body):
         if (
             isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
             and isinstance(text, ast.Expr)
             and isinstance(text.value, ast.Constant)
         ):
@@ -68,7 +71,8 @@ def _described(schema: dict, models: dict[str, type[BaseModel]]) -> dict:
 
 def _documents() -> dict[str, type[BaseModel]]:
     """Every typed document by class name."""
-    found, queue = {}, [Document]
+    found: dict[str, type[BaseModel]] = {}
+    queue: list[type[BaseModel]] = [Document]
     while queue:
         for model in queue.pop().__subclasses__():
             found[model.__name__] = model

@@ -482,20 +482,26 @@ def load_source(path: str | Path) -> Source:
         or content.get("kind") != "source"
         or not isinstance(content.get("files"), list)
     ):
-        raise UserError(f"{path}: not a source list (kind: source, files: [...]); delete it and fetch again")
+        raise UserError(
+            f"{path}: not a source list (kind: source, files: [...]); delete it and run the same command again"
+        )
     root = Path(content.get("root") or path.parent)
     for file in content["files"]:
         full = inside(root, str(file.get("path", "")))
         try:
             size = full.stat().st_size
         except FileNotFoundError:
-            raise UserError(f"{full}: listed in {path} but missing; delete {path} and fetch again") from None
+            raise UserError(
+                f"{full}: listed in {path} but missing; delete {path} and run the same command again"
+            ) from None
         if size != file.get("bytes"):
             raise UserError(
-                f"{full}: {size} bytes, but {path} says {file.get('bytes')}; delete {path} and fetch again"
+                f"{full}: {size} bytes, but {path} says {file.get('bytes')}; delete {path} and run the same command again"
             )
         if not re.fullmatch(r"[0-9a-f]{64}", str(file.get("sha256"))):
-            raise UserError(f"{path}: lists {full} without its SHA-256; delete {path} and fetch again")
+            raise UserError(
+                f"{path}: lists {full} without its SHA-256; delete {path} and run the same command again"
+            )
     return Source(path, content, root)
 
 

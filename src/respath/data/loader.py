@@ -350,6 +350,6 @@ def store_byte_lengths(manifest_path: str | Path) -> np.ndarray:
     tokenizer = (path.parent / entry["path"]).resolve()
     if not tokenizer.is_file() or sha256_file(tokenizer) != entry["sha256"]:
         raise UserError(
-            f"{tokenizer}: missing or not the tokenizer of {path}; delete both and run the same command again"
+            f"{tokenizer}: missing or not the tokenizer of {path}; delete {tokenizer} and {path} and run the same command again"
         )
     return _tokenizer_lengths(tokenizer)

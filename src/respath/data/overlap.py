@@ -46,7 +46,7 @@ def _rows(path: Path) -> Iterator[Any]:
                 yield json.loads(line)
             except ValueError as error:
                 raise UserError(
-                    f"{path}:{number}: not valid JSON ({error}); collect the items again"
+                    f"{path}:{number}: not valid JSON ({error}); delete {path.with_name('items.json')} and run the same command again"
                 ) from None
 
 
@@ -71,7 +71,7 @@ class Items:
             path = inside(items_json.parent, str(entry["file"]))
             if not path.exists() or sha256_file(path) != entry["sha256"]:
                 raise UserError(
-                    f"{path}: missing or not as {items_json} says; delete {items_json} and collect the items again"
+                    f"{path}: missing or not as {items_json} says; delete {items_json} and run the same command again"
                 )
             counts = {"items": 0, "long_enough": 0}
             for number, row in enumerate(_rows(path)):

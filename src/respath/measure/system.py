@@ -25,7 +25,7 @@ from respath.spec.model import ModelSpec
 from respath.startup import slow_imports
 
 if TYPE_CHECKING:
-    pass
+    from respath.measure.timing import Decoder
 
 SCHEMA = 1
 #: Tokens that a timed call decodes for each row.
@@ -70,7 +70,7 @@ class Subject:
         """What a phase times, and the tokens that it handles."""
         import torch
 
-        from respath.measure.timing import Decoder, training_step
+        from respath.measure.timing import training_step
 
         if phase == "step":
             step = training_step(self.spec, self.precision, False, self.device)
@@ -78,7 +78,19 @@ class Subject:
             shape = (self.batch, self.context + 1)
             ids = torch.randint(self.spec.vocab_size, shape, generator=drawn).to(self.device)
             return (lambda: step(ids)), self.batch * self.context
-        decoder = Decoder(
+        decoder = self.decoder()
+        self.cache_bytes = decoder.cache.nbytes
+        if phase == "decode":
+            return decoder, self.batch * DECODED
+        return decoder.prefill, self.batch * self.context
+
+    def decoder(self) -> Decoder:
+        """A new model behind a full context."""
+        import torch
+
+        from respath.measure.timing import Decoder
+
+        return Decoder(
             self.spec,
             batch=self.batch,
             context=self.context,
@@ -87,30 +99,32 @@ class Subject:
             dtype=torch.bfloat16 if self.precision == "bf16" else torch.float32,
             device=self.device,
         )
-        self.cache_bytes = decoder.cache.nbytes
-        if phase == "decode":
-            return decoder, self.batch * DECODED
-        return decoder.prefill, self.batch * self.context
 
 
-def _peak(call: Callable[[], object], device: str) -> int | None:
-    """Most bytes that are allocated on the device during a call; null on a CPU, where nothing counts them."""
+def _peak(subject: Subject, phase: str, device: str) -> int | None:
+    """Most bytes that are allocated on the device during a call of a model that is alone there; null on a CPU, where nothing counts them."""
     import torch
 
     if not device.startswith("cuda"):
         return None
+    call, _ = subject.call(phase)
+    call()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     call()
     torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated()
+    peak = torch.cuda.max_memory_allocated()
+    del call
+    free(device)
+    return peak
 
 
-def _free(device: str) -> None:
+def free(device: str) -> None:
+    """Give back a GPU's memory of what is not used any more; elsewhere reference counts have done so."""
     import torch
 
-    gc.collect()
     if device.startswith("cuda"):
+        gc.collect()
         torch.cuda.empty_cache()
 
 
@@ -131,18 +145,18 @@ def measure_phase(
     cache: list[int | None] = [None, None]
     try:
         for turn in range(rounds):
-            # Each is called before the turns, once or (the baseline) twice a repetition, and for its peak.
-            pair = subjects(2 * repetitions + 2)
+            # Each is called before the turns, and once or (the baseline) twice a repetition.
+            pair = subjects(2 * repetitions + 1)
             made = [one.call(phase) for one in (pair if turn % 2 == 0 else reversed(pair))]
             (own, tokens), (plain, _) = made if turn % 2 == 0 else reversed(made)
             taken.append(take_turns(plain, {"model": own}, repetitions, device)["model"])
             if turn == rounds - 1:
-                peaks = [_peak(own, device), _peak(plain, device)]
                 cache = [getattr(one, "cache_bytes", None) for one in pair]
             del made, own, plain, pair
-            _free(device)
+            free(device)
+        peaks = [_peak(one, phase, device) for one in subjects(2)]
     except torch.OutOfMemoryError:
-        _free(device)
+        free(device)
         return {"status": "out of memory"}
     seconds, wall, used = medians(taken)
     return {
@@ -178,7 +192,7 @@ def measure(
     Raises UserError for a shape that the model cannot read.
     """
     prompt = prompt or context
-    longest = prompt + DECODED * (2 * repetitions + 2)
+    longest = prompt + DECODED * (2 * repetitions + 1)
     for spec in (model, baseline):
         if spec.max_positions is not None and spec.max_positions < longest:
             raise UserError(

@@ -108,7 +108,7 @@ class Decoder:
         self.prompt = torch.randint(spec.vocab_size, (batch, context), generator=drawn).to(device)
         self.last = self.prompt[:, -1:]
         with torch.inference_mode():
-            self.model(self.prompt, cache=self.cache)
+            self.model.hidden(self.prompt, cache=self.cache)
 
     @torch.inference_mode()
     def __call__(self) -> None:

@@ -128,16 +128,6 @@ def _names(resolver: Resolver, folder: PaperFolder) -> Iterator[str]:
             if one.seeds is not None and one.seeds > len(resolver.library.scale(scale).seeds):
                 yield f"{where}: paired: {one.seeds} seeds of {', '.join(one.variants)}, but scales/{scale}.yaml lists {len(resolver.library.scale(scale).seeds)}"
         yield from _unknown(f"{where}: first", changes.first, artifacts, "a table or figure of the paper")
-        for name, one in changes.measured.items():
-            if problem := _no_quantity(resolver, folder, one.quantity()):
-                yield f"{where}: measured.{name}: metric {problem}"
-            for _, request in needs.requests(one.quantity()):
-                yield from _unknown(
-                    f"{where}: measured.{name}", [request.size], paper.sizes, "a size of the paper"
-                )
-                yield from _unknown(
-                    f"{where}: measured.{name}", [request.variant], folder.variants, "a variant of the paper"
-                )
     for decision in folder.decisions:
         where = f"{base}/decisions.yaml: {decision.id}"
         yield from _unknown(where, decision.variants(), folder.variants, "a variant of the paper")
@@ -214,7 +204,7 @@ def _refused(resolver: Resolver, folder: PaperFolder, request: RunRequest) -> It
 
 def _misspelt(folder: PaperFolder, table: Table, where: str) -> Iterator[str]:
     """A row or column that has one name here and nearly the same among the printed numbers: neither would find the other."""
-    reported = folder.reported[table.reported]
+    reported = folder.reported[str(table.reported)]
     for what, printed, own in (
         ("row", set(reported.rows), {row.id for row in table.rows}),
         ("column", set(reported.columns), {column.reported or column.id for column in table.columns}),
@@ -226,8 +216,10 @@ def _misspelt(folder: PaperFolder, table: Table, where: str) -> Iterator[str]:
 
 def _unused_variants(resolver: Resolver, folder: PaperFolder) -> Iterator[str]:
     """A variant that no table uses is still checked, on the first size that fits it."""
-    at = resolver.at(PAPER_SCALE).paper(folder.id) if PAPER_SCALE in resolver.library.scales else None
-    for name in folder.variants if at else ():
+    if PAPER_SCALE not in resolver.library.scales:
+        return
+    at = resolver.at(PAPER_SCALE).paper(folder.id)
+    for name in folder.variants:
         errors: list[str] = []
         for size in folder.paper.sizes:
             try:
@@ -270,7 +262,7 @@ def _claim(resolver: Resolver, folder: PaperFolder, claim: Claim) -> Iterator[st
 
 def _no_comparison(resolver: Resolver, folder: PaperFolder, test: Test) -> str:
     """Why a comparison cannot be read; empty when it can."""
-    if test.metric.startswith("bench."):
+    if test.metric.startswith(("bench.", "decode.")):
         return f"{test.metric!r} is measured on one device and enters no verdict"
     if test.right is None and (problem := metrics.unknown(test.metric, pair=False)):
         return problem

@@ -124,18 +124,19 @@ class Expect(Document):
         """The open interval that the judged quantity must lie in (exact forms: see ``judge_exact_claim``)."""
         if self.than is not None:
             return (self.than, math.inf) if self.direction == "higher" else (-math.inf, self.than)
+        least, most = self.min_effect or 0.0, self.max_effect or 0.0
         if self.direction == "lower":
-            return -math.inf, -self.min_effect
+            return -math.inf, -least
         if self.direction == "higher":
-            return self.min_effect, math.inf
+            return least, math.inf
         if self.direction == "not_lower":
-            return -self.max_effect, math.inf
+            return -most, math.inf
         if self.direction == "not_higher":
-            return -math.inf, self.max_effect
+            return -math.inf, most
         if self.direction == "none":
-            return -self.max_effect, self.max_effect
-        centre = self.equals if self.equals is not None else self.difference
-        return centre - self.tolerance, centre + self.tolerance
+            return -most, most
+        centre, tolerance = (self.equals or self.difference or 0.0), self.tolerance or 0.0
+        return centre - tolerance, centre + tolerance
 
     @property
     def matters(self) -> float | None:
@@ -265,7 +266,7 @@ class Claim(Document):
     @property
     def tests(self) -> tuple[Test, ...]:
         """Its comparisons, one or several."""
-        if self.all_of:
+        if self.metric is None or self.left is None or self.expect is None:
             return self.all_of
         return (
             Test(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -16,7 +16,7 @@ from respath.papers.reported import PrintedCell
 from respath.papers.tables import Only, target_names
 from respath.quantities import metrics
 from respath.quantities.analyses import unknown_series
-from respath.quantities.kinds import KINDS, factor
+from respath.quantities.kinds import factor
 from respath.quantities.quantity import Quantity
 from respath.spec.document import Document
 
@@ -30,8 +30,6 @@ class Wanted:
     key: str
     layers: tuple[RunRequest, ...]
     metrics: tuple[str, ...]
-    only: Only | None = None
-    """Scales at which it is read; None: at all of them."""
 
 
 class Axis(Document):
@@ -70,22 +68,13 @@ class Panel(Document):
 
 
 def _series(value: str | None) -> str | None:
-    if value is not None:
-        whole = value.partition(".")[0] in KINDS
-        if problem := metrics.unknown(value, series=True) if whole else unknown_series(value):
-            raise ValueError(problem)
+    if value is not None and (problem := unknown_series(value)):
+        raise ValueError(problem)
     return value
 
 
 def _analysis(series: str, untrained: bool = False) -> tuple[str, ...]:
-    return (metric_of(series, untrained),)
-
-
-def metric_of(series: str, untrained: bool = False) -> str:
-    """The metric of a series: an analysis' ``module.name``, or any other metric that is a series by its whole name."""
-    if series.partition(".")[0] in KINDS:
-        return series
-    return f"{'untrained' if untrained else 'analysis'}.{series}"
+    return (f"{'untrained' if untrained else 'analysis'}.{series}",)
 
 
 def _metric(value: str) -> str:
@@ -114,11 +103,18 @@ class SweepPoint(Document):
 
 
 class SweepLine(Document):
-    """Runs that differ in one number. Colour is that of the first point's variant, and so is the label unless one is given."""
+    """Runs that differ in one number. Colour and label are those of the first point's variant unless told otherwise."""
 
     label: Text | None = None
     run: RunRequest = RunRequest()
+    metric: str | None = None
+    """null: the panel's. Another one has the same unit: what is measured beside what a formula gives."""
     points: tuple[SweepPoint, ...] = Field(min_length=1)
+
+    @field_validator("metric")
+    @classmethod
+    def _one_number(cls, metric):
+        return metric if metric is None else _metric(metric)
 
 
 class Sweep(Panel):
@@ -170,13 +166,22 @@ class Sweep(Panel):
             )
         return self
 
-    def wanted(self):
-        metrics = (self.metric, self.at) if self.at else (self.metric,)
+    @model_validator(mode="after")
+    def _one_axis_has_one_unit(self):
         for i, line in enumerate(self.lines):
+            if line.metric is not None and metrics.unit_of(line.metric) != metrics.unit_of(self.metric):
+                raise ValueError(
+                    f"lines.{i}.metric: {line.metric!r} has another unit than the panel's {self.metric!r}"
+                )
+        return self
+
+    def wanted(self):
+        for i, line in enumerate(self.lines):
+            wanted = (line.metric or self.metric, *filter(None, [self.at]))
             for j, point in enumerate(line.points):
-                yield Wanted(f"lines.{i}.points.{j}.run", (self.run, line.run, point.run), metrics)
+                yield Wanted(f"lines.{i}.points.{j}.run", (self.run, line.run, point.run), wanted)
                 if self.baseline is not None:
-                    yield Wanted("baseline", (self.run, line.run, point.run, self.baseline), (self.metric,))
+                    yield Wanted("baseline", (self.run, line.run, point.run, self.baseline), wanted[:1])
         if self.reference is not None:
             yield Wanted("reference", (self.run, self.reference), (self.metric,))
 
@@ -191,7 +196,7 @@ class Bar(Document):
 
 
 class Bars(Panel):
-    """A metric of several runs: paired differences from a reference run as dots, or bars where zero means none (bytes, seconds)."""
+    """A metric of several runs side by side, each as its distance from a reference run."""
 
     kind: Literal["bars"]
     x: Axis
@@ -263,7 +268,9 @@ class Layers(Panel):
     def wanted(self):
         for i, line in enumerate(self.lines):
             yield Wanted(
-                f"lines.{i}.run", (self.run, line.run), _analysis(line.series or self.series, self.untrained)
+                f"lines.{i}.run",
+                (self.run, line.run),
+                _analysis(str(line.series or self.series), self.untrained),
             )
 
 
@@ -299,8 +306,6 @@ class Matrix(Panel):
     y: Axis
     value: Axis
     """Label and scale of the colours."""
-    about: float | None = None
-    """Value that is white between two colours, e.g. the one that training starts from; none: 0 where there are both signs."""
     first: int = 1
     first_column: int | None = None
     """Where columns count from, if not as rows do."""
@@ -373,31 +378,10 @@ def _compared(panel):
 # --- training curves -------------------------------------------------------------------------------------------------
 
 
-class Floor(Document):
-    """A horizontal line that a loss should be below: what n-grams of a run's own tokens reach on the same rows."""
-
-    label: Text
-    metric: str = "ngrams.trigram.mean"
-    run: RunRequest = RunRequest()
-    only: Only | None = None
-    """Scales at which it is measured; none: all."""
-
-    _known = field_validator("metric")(_metric)
-
-
-def _floors(floors: Iterable[Floor], *layers: RunRequest) -> Iterator[Wanted]:
-    for i, floor in enumerate(floors):
-        yield Wanted(f"floors.{i}.run", (*layers, floor.run), (floor.metric,), floor.only)
-
-
-Curve = Literal["train.curve", "train.validation"]
-
-
 class Difference(Panel):
-    """Training (or validation) loss minus a baseline's, against steps: relative loss."""
+    """Training loss minus a baseline's, against steps: relative training loss."""
 
     kind: Literal["difference"]
-    metric: Curve = "train.curve"
     x: Axis = Axis(label="steps")
     y: Axis
     lines: tuple[RunLine, ...] = Field(min_length=1)
@@ -406,8 +390,8 @@ class Difference(Panel):
 
     def wanted(self):
         for i, line in enumerate(self.lines):
-            yield Wanted(f"lines.{i}.run", (self.run, line.run), (self.metric,))
-            yield Wanted("baseline", (self.run, line.run, self.baseline), (self.metric,))
+            yield Wanted(f"lines.{i}.run", (self.run, line.run), ("train.curve",))
+            yield Wanted("baseline", (self.run, line.run, self.baseline), ("train.curve",))
 
 
 class Crossing(Panel):
@@ -427,27 +411,22 @@ class Crossing(Panel):
 
 
 class Tokens(Panel):
-    """Loss against tokens (of training, smoothed; or the validation history), and the data saved at equal loss."""
+    """Training loss against tokens, read at every tenth of the training, and the data saved at equal loss."""
 
     kind: Literal["tokens"]
-    metric: Curve = "train.curve"
-    field: str = "loss"
-    """The column of the history that is drawn."""
     x: Axis = Axis(label="tokens")
     y: Axis = Axis(label="training loss (nats per token)")
     variants: tuple[str, ...] = Field(min_length=1)
     baseline: str
     saving: tuple[str, ...] = ()
-    """Variants whose saving is given, the headline first."""
-    floors: tuple[Floor, ...] = ()
+    """Variants whose saving is told, the headline first."""
     printed_saving: PrintedCell | None = None
 
     _drawn = model_validator(mode="after")(_compared)
 
     def wanted(self):
         for i, variant in enumerate(self.variants):
-            yield Wanted(f"variants.{i}", (self.run, RunRequest(variant=variant)), (self.metric,))
-        yield from _floors(self.floors, self.run, RunRequest(variant=self.baseline))
+            yield Wanted(f"variants.{i}", (self.run, RunRequest(variant=variant)), ("train.curve",))
 
 
 # --- sizes -----------------------------------------------------------------------------------------------------------
@@ -463,20 +442,17 @@ class Sizes(Panel):
     sizes: tuple[str, ...] = Field(min_length=1)
     baseline: str
     saving: tuple[str, ...] = ()
-    """Variants whose saving (or extra cost) is given, the headline first."""
+    """Variants whose saving (or extra cost) is told, the headline first."""
     printed_saving: PrintedCell | None = None
     """The percentage that the paper prints."""
     direction: Literal["fewer", "more"] = "fewer"
-    """Is it said how many fewer parameters, or how many more, are needed?"""
+    """Is it told how many fewer parameters, or how many more, are needed?"""
     printed: Printed | None = None
-    floors: tuple[Floor, ...] = ()
-    """Each at every size."""
 
     _drawn = model_validator(mode="after")(_compared)
 
     def wanted(self):
         for size in self.sizes:
-            yield from _floors(self.floors, self.run, RunRequest(size=size, variant=self.baseline))
             for i, variant in enumerate(self.variants):
                 request = RunRequest(size=size, variant=variant)
                 yield Wanted(f"variants.{i}", (self.run, request), ("loss.mean", "account.parameters.total"))
@@ -531,15 +507,29 @@ class Panels(Document):
             if scale and panel.only and scale not in panel.only.scales:
                 continue
             for wanted in panel.wanted():
-                if scale and wanted.only and scale not in wanted.only.scales:
-                    continue
                 run = merged(self.run, *wanted.layers)
                 yield from ((f"panels.{i}.{wanted.key}", Quantity(metric, run)) for metric in wanted.metrics)
+
+
+class Curves(Document):
+    """Training-loss curves of some runs against tokens, and their difference from a baseline."""
+
+    kind: Literal["curves"]
+    title: Text
+    section: Text
+    caption: Text = ""
+    run: RunRequest = RunRequest()
+    variants: tuple[str, ...]
+    baseline: str
+    reported: str | None = None
+
+
+Figure = Annotated[Curves | Panels, Field(discriminator="kind")]
 
 
 class Figures(Document):
     """papers/<id>/figures.yaml."""
 
-    figures: dict[str, Panels]
+    figures: dict[str, Figure]
 
     _targets = field_validator("figures")(target_names)

@@ -6,13 +6,13 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from respath.documents import Collector, Model, Place, load, load_list, where
 from respath.errors import UserError, did_you_mean
 from respath.papers.claims import Claim, Claims, Test
 from respath.papers.decisions import Decision
-from respath.papers.figures import Figures, Panels
+from respath.papers.figures import Figure, Figures
 from respath.papers.paper import Corpora, Paper, Variant, Variants
 from respath.papers.reported import PrintedCell, Reported, load_reported
 from respath.papers.scales import Scale, ScalePaper
@@ -33,13 +33,17 @@ def find_root(start: str | Path | None = None) -> Path:
     )
 
 
+#: Documents that say their own id.
+Identified = TypeVar("Identified", Paper, Scale)
+
+
 @dataclasses.dataclass(frozen=True)
 class Artifact:
     """One table or figure of a paper; ``target`` is what a user asks Snakemake for."""
 
     paper: str
     id: str
-    definition: Table | Panels
+    definition: Table | Figure
 
     @property
     def target(self) -> str:
@@ -66,7 +70,7 @@ class PaperFolder:
     paper: Paper
     variants: dict[str, Variant]
     tables: dict[str, Table]
-    figures: dict[str, Panels]
+    figures: dict[str, Figure]
     claims: tuple[Claim, ...]
     variance: str
     given: tuple[str, ...]
@@ -169,7 +173,7 @@ class Library:
     def _document(self, model: type[Model], name: str) -> Model:
         return self._short(load, model, self.root / name)
 
-    def _named(self, model: type[Model], name: str, id: str) -> Model:
+    def _named(self, model: type[Identified], name: str, id: str) -> Identified:
         """A document that says its own id."""
         document = self._document(model, name)
         if document.id != id:

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator
 
 from respath.config.request import RunRequest, merged
 from respath.papers.claims import Claim
-from respath.papers.figures import Panel
+from respath.papers.figures import Panel, Panels
 from respath.papers.library import Artifact
 from respath.papers.resolve import Resolver, Run
 from respath.papers.tables import Row, Table
@@ -31,8 +31,12 @@ def named(artifact: Artifact) -> Iterator[tuple[str, Quantity]]:
                 quantity = definition.quantity(row, column)
                 if quantity is not None:
                     yield f"columns.{j}" if definition.kind == "configuration" else f"rows.{i}", quantity
-    else:
+    elif isinstance(definition, Panels):
         yield from definition.quantities()
+    else:
+        for i, variant in enumerate(definition.variants):
+            run = merged(definition.run, RunRequest(variant=variant))
+            yield f"variants.{i}", Quantity("train.curve", run)
 
 
 def claimed(claim: Claim) -> Iterator[tuple[str, Quantity]]:
@@ -47,11 +51,11 @@ def claimed(claim: Claim) -> Iterator[tuple[str, Quantity]]:
 def requests(quantity: Quantity) -> Iterator[tuple[str, RunRequest]]:
     """The runs or models that a quantity names: its own under ``run``, the other side's under ``minus``.
 
-    An account is of a model at whatever length: no run of that length need exist.
+    Accounts and decoding are of a model at whatever length: no run of that length need exist.
     """
     for name, side in (("run", quantity.subject), ("minus", quantity.against)):
         if isinstance(side, RunRequest):
-            if quantity.metric.startswith("account."):
+            if quantity.metric.startswith(("account.", "decode.")):
                 side = side.model_copy(update={"context": None})
             yield from ((name, merged(side, change)) for change in quantity.along or (RunRequest(),))
 
@@ -70,8 +74,9 @@ def quantities(resolver: Resolver, artifact: Artifact) -> list[Quantity]:
             for row, quantity in cells
             if quantity and (is_exact(quantity.metric) or excluded(resolver, row) is None)
         ]
-    found = [quantity for _, quantity in definition.quantities(resolver.scale.id)]
-    for panel in definition.panels:
+    shown = definition.quantities(resolver.scale.id) if isinstance(definition, Panels) else named(artifact)
+    found = [quantity for _, quantity in shown]
+    for panel in getattr(definition, "panels", ()):
         if panel.kind == "checkpoints":
             metric = f"checkpoint.{panel.series}"
             found += [Quantity(metric, Checkpoint(name)) for name in resolver.settings.hf_models]
@@ -121,6 +126,12 @@ class Needs:
         ]
 
 
+def key_of(resolver: Resolver, paper: str, request: RunRequest) -> dict[str, str]:
+    """What paths of results of a model are made from; the length is in the paper's terms, its own where none is named."""
+    context = request.context or resolver.library.folder(paper).paper.recipe.context
+    return {"size": request.size or "", "variant": request.variant or "", "context": str(context)}
+
+
 def needs_of(resolver: Resolver, paper: str, wanted: Iterable[Quantity]) -> Needs:
     """What quantities of a paper need at the resolver's scale, all seeds, in their order."""
     needs = Needs()
@@ -128,18 +139,18 @@ def needs_of(resolver: Resolver, paper: str, wanted: Iterable[Quantity]) -> Need
     for kind, name, quantity in reads(resolver, paper, wanted):
         needs.kinds.add(kind.name)
         module = name.partition(".")[0]
-        if kind.of == "checkpoint":
+        if isinstance(quantity.subject, Checkpoint):
             needs.checkpoints.setdefault(quantity.subject.name, set()).add(module)
             key["checkpoint"] = quantity.subject.name
         if kind.of not in ("run", "start"):
             if "tokens" in kind.keyed_by() and "tokens" not in key:
                 key["tokens"] = tokens_id(resolver.paper(paper).data)
             if isinstance(quantity.subject, RunRequest):
-                key |= {"size": quantity.subject.size or "", "variant": quantity.subject.variant or ""}
+                key |= key_of(resolver, paper, quantity.subject)
             if kind.path:
                 needs.files[kind.file(key)] = None
             continue
-        for run in resolver.runs(paper, quantity.subject):
+        for run in resolver.runs(paper, quantity.run):
             if kind.of == "start":
                 if kind.name == "untrained":
                     needs.untrained.setdefault(run.id, (run, set()))[1].add(module)

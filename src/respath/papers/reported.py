@@ -264,12 +264,13 @@ def _broken_totals(reported: Reported) -> Iterator[tuple[tuple[str | int, ...], 
             places = {name: (other, name) if in_rows else (name, other) for name in names}
             parts = [reported.value(*places[name]) for name in total.of]
             printed = reported.value(*places[holder]) if isinstance(holder, str) else holder
-            if not all(isinstance(value, int | float) for value in (*parts, printed)):
+            numbers = [value for value in parts if isinstance(value, int | float)]
+            if not isinstance(printed, int | float) or len(numbers) < len(parts):
                 continue
             count = 1 if total.mean is None else len(parts)
-            slack = math.fsum(reported.half_unit(*places[name]) for name in total.of) / count
-            slack += reported.half_unit(*places[holder]) if isinstance(holder, str) else 0.0
-            found = math.fsum(parts) / count
+            slack = math.fsum(reported.half_unit(*places[name]) or 0.0 for name in total.of) / count
+            slack += (reported.half_unit(*places[holder]) or 0.0) if isinstance(holder, str) else 0.0
+            found = math.fsum(numbers) / count
             if abs(found - printed) > slack + 1e-9:
                 what, at = (
                     ("sum" if total.mean is None else "mean"),

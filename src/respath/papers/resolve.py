@@ -185,7 +185,7 @@ class PaperAtScale:
         else:
             upto = (n for n in range(1, len(layers)) if problem in _model(layers[:n])[0])
             layer = layers[next(upto, len(layers) - 1) - 1]
-            key = next((name for name in layer.fields if _names(name, *problem)), None)
+            key = next((name for name in layer.fields if _names(name, *problem)), "")
             note = f" (size {size}, scale {self.scale.id})"
         place = (*layer.keys, *(keys if not key or keys[:1] == [key] else [key]))
         return line_at(self._library.place(layer.file), place, message + note)
@@ -282,6 +282,7 @@ class PaperAtScale:
         if terms.target_flops and size and variant:
             # Equal FLOPs: a small scale's steps are its baseline's. Warm-up stays as long as the baseline's.
             cost, longer = self._flops_per_token(size, variant, length), 1.0
+            target: float
             if small.steps:
                 # A longer budget than the size's own is as many times longer here; nothing warms up for longer by it.
                 longer = terms.target_flops / (usual.target_flops or terms.target_flops)
@@ -419,22 +420,20 @@ class PaperAtScale:
         return self._specs[asked]
 
     def _spec(self, request: RunRequest) -> RunSpec:
-        for name, known in (("size", self.folder.paper.sizes), ("variant", self.folder.variants)):
-            asked = getattr(request, name)
-            if asked is None:
-                raise UserError(
-                    f"names no {name}; give `run: {{{name}: ...}}` in the row, the column or the table"
-                )
-            if asked not in known:
-                raise UserError(f"{self.folder.id} has no {name} {asked!r}{did_you_mean(asked, known)}")
-        variant = self.folder.variants[request.variant]
-        model, size = self.model(request.size, request.variant), self.folder.paper.sizes[request.size]
-        overrides = {**model.stream.recipe(model), **variant.recipe, **size.recipe, **request.recipe}
+        sizes, variants = self.folder.paper.sizes, self.folder.variants
+        size, variant = request.model
+        if size not in sizes:
+            raise UserError(f"{self.folder.id} has no size {size!r}{did_you_mean(size, sizes)}")
+        if variant not in variants:
+            raise UserError(f"{self.folder.id} has no variant {variant!r}{did_you_mean(variant, variants)}")
+        model = self.model(size, variant)
+        of_variant, of_size = variants[variant].recipe, sizes[size].recipe
+        overrides = {**model.stream.recipe(model), **of_variant, **of_size, **request.recipe}
         return assembled(
             RunSpec,
             self._place,
             model=model,
-            recipe=self.recipe(overrides, request.context, size=request.size, variant=request.variant),
+            recipe=self.recipe(overrides, request.context, size=size, variant=variant),
             data=self.data,
             seed=0,
         )
@@ -451,8 +450,8 @@ class PaperAtScale:
                 id=f"{self.folder.id}-{size}-{variant}{length}-s{seed}-{run_hash(spec)}",
                 spec=spec,
                 paper=self.folder.id,
-                size=request.size,
-                variant=request.variant,
+                size=request.model[0],
+                variant=request.model[1],
                 context=request.context or usual,
                 seed=seed,
                 scale=self.scale.id,
@@ -598,7 +597,8 @@ class Resolver:
     def _paired_runs(self, paper: str) -> dict[str, int]:
         """First-seed id of each run that the scale pairs -> how many seeds it takes."""
         if paper not in self._paired:
-            at, counts = self.paper(paper), {}
+            at = self.paper(paper)
+            counts: dict[str, int] = {}
             for one in at.changes.paired or ():
                 for request in one.requests():
                     # Compared by id: a request that spells a default out is the same run.

@@ -6,12 +6,10 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from respath.config.request import Overrides, RunRequest, merged
+from respath.config.request import Overrides, RunRequest
 from respath.config.runtime import Validation
 from respath.letters import Text
 from respath.papers.paper import DomainShare, RowPacking, Sequences, sums_to_one
-from respath.quantities import metrics
-from respath.quantities.quantity import Quantity
 from respath.settings import distinct_seeds
 from respath.spec.data import Tokenizer
 from respath.spec.document import Document
@@ -34,7 +32,7 @@ class ScaleRecipe(Document):
     context_divisor: int = Field(1, ge=1)
     """Paper contexts divided by this."""
     coefficient_lr: Literal["same", "matched"] = "same"
-    """same: coefficients follow the schedule as they are. matched: their learning rate is raised so that its sum
+    """same: coefficients follow the schedule as they are. matched: their learning rate is such that its sum
     over the shorter run equals the paper's, or coefficients could not move as far (decision coefficient-lr); at most
     ``MOST_COEFFICIENT_LR`` times, and where that falls short, page and diff.md say so."""
     sweep_share: float = Field(1.0, gt=0, le=1)
@@ -83,27 +81,6 @@ class RunSet(Document):
         )
 
 
-class Measured(Document):
-    """A number that a scale's notes tell: a metric of a run, or its difference from another run."""
-
-    metric: str
-    """As in tables (docs/metrics.md)."""
-    run: RunRequest
-    minus: RunRequest | None = None
-    """What differs in the other run; the rest is as in ``run``. Differences are paired over seeds."""
-
-    @field_validator("metric")
-    @classmethod
-    def _known(cls, metric: str) -> str:
-        if problem := metrics.unknown(metric):
-            raise ValueError(problem)
-        return metric
-
-    def quantity(self) -> Quantity:
-        """What the number is."""
-        return Quantity(self.metric, self.run, None if self.minus is None else merged(self.run, self.minus))
-
-
 class ScalePaper(Document):
     """papers/<id>/scales/<scale>.yaml: how the paper shrinks at a scale; it may be empty."""
 
@@ -124,10 +101,7 @@ class ScalePaper(Document):
     validation: Validation = Validation()
     """What trainings measure on their way; nothing here enters a run's id."""
     notes: tuple[Text, ...] = ()
-    """Paragraphs of the paper's page and of diff.md at this scale: what its recipe hides, with placeholders for its numbers
-    (``respath.comparison.notes``)."""
-    measured: dict[str, Measured] = {}
-    """Numbers of finished runs that the notes may name as placeholders: mean, standard error and seeds, or "not run"."""
+    """Paragraphs of the paper's page and of diff.md at this scale: what its recipe hides."""
 
 
 class Scale(Document):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from respath.config.request import RunRequest
 from respath.papers.resolve import PaperAtScale, Run
-from respath.quantities.quantity import Checkpoint, Domain, Subject
+from respath.quantities.quantity import Checkpoint, Domain, Subject, as_run
 from respath.spec.cost import account_of, training_flops_per_token
 
 
@@ -23,11 +22,14 @@ class Resolved:
             return self._subject.name
         return f"{self._subject.size}/{self._subject.variant}"
 
-    name = entry
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return self.entry
 
     def run(self) -> Run:
         """The subject as a run. Raises UserError where it names none."""
-        return self._paper.run(self._subject, self._seed)
+        return self._paper.run(as_run("this", self._subject), self._seed)
 
     @property
     def no_common(self) -> str:
@@ -39,12 +41,11 @@ class Resolved:
 
     def account(self) -> dict[str, Any]:
         """Parameters, FLOPs and KV bytes under the paper's conventions, at the subject's length where it names one."""
-        request: RunRequest = self._subject
+        request = as_run("account", self._subject)
         self._paper.accept(request.model_copy(update={"context": None}))
         defaults = self._paper.folder.paper.accounting
-        model, baseline = (
-            self._paper.model(request.size, variant) for variant in (request.variant, defaults.baseline)
-        )
+        size, variant = request.model
+        model, baseline = (self._paper.model(size, name) for name in (variant, defaults.baseline))
         return account_of(
             model,
             baseline,

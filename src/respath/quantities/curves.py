@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,10 +24,10 @@ def smooth(values: Sequence[float], width: int) -> np.ndarray:
     """Centred moving average of ``width`` points; near the ends over the points that there are. Shape: as ``values``."""
     import numpy as np
 
-    values = np.asarray(values, dtype=float)
-    if width <= 1 or len(values) == 0:
-        return values
-    sums = np.concatenate([[0.0], np.cumsum(values)])
+    points = np.asarray(values, dtype=float)
+    if width <= 1 or len(points) == 0:
+        return points
+    sums = np.concatenate([[0.0], np.cumsum(points)])
     index = np.arange(len(values))
     low = np.maximum(0, index - (width - 1) // 2)
     high = np.minimum(len(values), index + width // 2 + 1)
@@ -76,7 +77,7 @@ def critical_point(steps: Sequence[int], difference: Sequence[float], total: int
     last = [(s, d) for s, d in zip(steps, difference, strict=True) if s > (1 - EXTRAPOLATED_SHARE) * total]
     if len(last) < 2:
         return None
-    slope, intercept = np.polyfit(*zip(*last, strict=True), 1)
+    slope, intercept = np.polyfit([s for s, _ in last], [d for _, d in last], 1)
     crossing = -intercept / slope if slope > 0 else math.inf
     return CriticalPoint(float(crossing), False) if steps[-1] < crossing < math.inf else None
 
@@ -91,34 +92,15 @@ def parameters_at_loss(
     import numpy as np
 
     fit = np.polyfit(np.log(np.asarray(parameters, dtype=float)), losses, 2)
-    roots = [root.real for root in np.roots(fit - [0.0, 0.0, loss]) if abs(root.imag) < 1e-9]
+    # A nearly flat fit reaches a loss at more parameters than a double holds: nowhere.
+    largest = math.log(sys.float_info.max)
+    roots = [
+        root.real
+        for root in np.roots(fit - [0.0, 0.0, loss])
+        if abs(root.imag) < 1e-9 and root.real < largest
+    ]
     log = math.log(near)
     return math.exp(min(roots, key=lambda root: abs(root - log))) if roots else None
-
-
-def quadratic_fit(
-    parameters: Sequence[float], losses: Sequence[float], points: int = 40
-) -> list[tuple[float, float]]:
-    """A least-squares quadratic in log parameters, at ``points`` places between the smallest and the largest model."""
-    import numpy as np
-
-    fit = np.polyfit(np.log(np.asarray(parameters, dtype=float)), losses, 2)
-    places = np.geomspace(min(parameters), max(parameters), points)
-    return [(float(n), float(np.polyval(fit, np.log(n)))) for n in places]
-
-
-def exponential_fit(
-    x: Sequence[float], y: Sequence[float], ends: tuple[float, float], points: int = 60
-) -> tuple[str, list[float], list[float]]:
-    """a exp(b x) by least squares of the logarithm: its formula, and its values at ``points`` places between two ends."""
-    import numpy as np
-
-    slope, intercept = np.polyfit(x, np.log(y), 1)
-    # A flat fit has a slope of rounding dust.
-    slope = 0.0 if abs(slope) * max(ends) < 1e-9 else slope
-    places = np.geomspace(*ends, points)
-    formula = f"{math.exp(intercept):.4g} exp({slope:.3g} T)".replace("-", "−")
-    return formula, places.tolist(), np.exp(intercept + slope * places).tolist()
 
 
 def saving_at_equal_loss(

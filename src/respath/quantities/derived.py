@@ -47,7 +47,7 @@ def _losses(curve: Mapping[str, list]) -> dict[int, float]:
 
 
 def _early_inputs(quantity: Quantity, baseline: str) -> tuple[Quantity, ...]:
-    return (Quantity("train.curve", quantity.subject), *_recipe(quantity.subject, "warmup_steps", "steps"))
+    return (Quantity("train.curve", quantity.subject), *_recipe(quantity.run, "warmup_steps", "steps"))
 
 
 def _early(quantity: Quantity, inputs: Sequence[Reading]) -> Reading:
@@ -60,9 +60,9 @@ def _early(quantity: Quantity, inputs: Sequence[Reading]) -> Reading:
 
 
 def _critical_inputs(quantity: Quantity, baseline: str) -> tuple[Quantity, ...]:
-    other = quantity.subject.model_copy(update={"variant": baseline})
+    other = quantity.run.model_copy(update={"variant": baseline})
     curve = (Quantity("train.curve", quantity.subject), Quantity("train.curve", other))
-    return (*curve, *_recipe(quantity.subject, "steps"))
+    return (*curve, *_recipe(quantity.run, "steps"))
 
 
 def _critical(quantity: Quantity, inputs: Sequence[Reading]) -> Reading:
@@ -76,7 +76,7 @@ def _critical(quantity: Quantity, inputs: Sequence[Reading]) -> Reading:
     if found and found.observed:
         return Reading(found.step)
     beyond = f"; its prolonged line crosses at step {found.step:,.0f}" if found else ""
-    return Reading(total + 1, reason=f"{named(quantity.subject)}: not reached in {total:,} steps{beyond}")
+    return Reading(total + 1, reason=f"{named(quantity.run)}: not reached in {total:,} steps{beyond}")
 
 
 # --- savings -------------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def _parameter_inputs(quantity: Quantity, baseline: str) -> tuple[Quantity, ...]
     """Per size: the losses of both sides, and the parameters of the one compared with, at the chosen scale."""
     found = []
     for change in quantity.along:
-        left, right = (merged(side, change) for side in (quantity.subject, quantity.against))
+        left, right = (merged(side, change) for side in (quantity.run, quantity.other))
         found += [Quantity("loss.mean", left), Quantity("loss.mean", right)]
         counted = RunRequest(size=right.size, variant=right.variant)
         found += [Quantity("account.parameters.total", counted, own_scale=True)]
@@ -110,7 +110,7 @@ NO_FIT = "the quadratic does not reach the losses that it is compared with"
 
 
 def _both_curves(quantity: Quantity, baseline: str) -> tuple[Quantity, ...]:
-    return tuple(Quantity("train.validation", side) for side in (quantity.subject, quantity.against))
+    return tuple(Quantity("train.validation", side) for side in (quantity.run, quantity.other))
 
 
 def _data_saving(quantity: Quantity, inputs: Sequence[Reading]) -> Reading:
@@ -121,7 +121,7 @@ def _data_saving(quantity: Quantity, inputs: Sequence[Reading]) -> Reading:
 
 
 def _cost_inputs(quantity: Quantity, baseline: str) -> tuple[Quantity, ...]:
-    sides = (quantity.subject, quantity.against)
+    sides = (quantity.run, quantity.other)
     per_side = (_recipe(side, "training_flops", "tokens") for side in sides)
     return (*_both_curves(quantity, baseline), *(one for costs in per_side for one in costs))
 
@@ -158,13 +158,13 @@ def _of_coefficients(series: str, pick: Callable[[list[float]], float]) -> tuple
 
 def _ratio(metric: str) -> Derived:
     def inputs(quantity: Quantity, baseline: str) -> tuple[Quantity, ...]:
-        return Quantity(metric, quantity.subject), Quantity(metric, quantity.against)
+        return Quantity(metric, quantity.run), Quantity(metric, quantity.other)
 
     def compute(quantity: Quantity, inputs: Sequence[Reading]) -> Reading:
         left, right = (reading.value for reading in inputs)
         if not (is_number(left) and is_number(right)):
             return missing("no numbers to divide")
-        return Reading(left / right) if right else missing(f"{metric} of {named(quantity.against)} is 0")
+        return Reading(left / right) if right else missing(f"{metric} of {named(quantity.other)} is 0")
 
     return Derived(f"{metric}, the run's over the other's", inputs, compute, "1", compares=True)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 from respath.errors import UserError, did_you_mean
 from respath.files import dig
-from respath.quantities import keeping
+from respath.quantities import decoding, keeping
 from respath.quantities.analyses import CATALOGUE, unit_of, unknown_module
 from respath.quantities.core import FIELDS, MEANS, SUITES
 from respath.quantities.likelihood import DOMAINS as LIKELIHOOD_DOMAINS
@@ -27,12 +27,17 @@ Document = Mapping[str, Any]
 class Resolved(Protocol):
     """A subject at a scale, as its papers resolve it: what computed kinds compute from and readers may ask."""
 
-    #: For messages: ``82M/identity``, a domain, a checkpoint.
-    name: str
-    #: The subject's name in a file of many: ``size/variant``, or a domain.
-    entry: str
-    #: May ``loss.common`` be read: its reason against it, or nothing.
-    no_common: str
+    @property
+    def name(self) -> str:
+        """For messages: ``82M/identity``, a domain, a checkpoint."""
+
+    @property
+    def entry(self) -> str:
+        """The subject's name in a file of many: ``size/variant``, or a domain."""
+
+    @property
+    def no_common(self) -> str:
+        """May ``loss.common`` be read: its reason against it, or nothing."""
 
     def account(self) -> Document:
         """Parameters, FLOPs and KV bytes in closed form (``respath account --json``)."""
@@ -59,8 +64,8 @@ class Kind:
 
     ``of``: what one document is of. run: a trained run; start: a run as it is before training; checkpoint: weights from
     elsewhere; model: a shape in the paper's terms; data: the text of a paper's runs.
-    ``path``: where the document lies below results/, from {run}, {paper}, {size}, {variant}, {tokens}, {checkpoint} and {scale}; empty when it is
-    computed (``compute``). ``arrays``: an archive beside it. ``writes``: the ``kind`` that the file calls itself.
+    ``path``: where the document lies below results/, from {run}, {paper}, {size}, {variant}, {context} (in the paper's terms), {tokens},
+    {checkpoint} and {scale}; empty when it is computed (``compute``). ``arrays``: an archive beside it. ``writes``: the ``kind`` that the file calls itself.
     ``keys``: what a document cannot do without. ``read``: a name's value in a document; by default a path of keys joined by dots. ``unknown``: why no such name can exist;
     empty when it can. ``unit``: a name's unit, the only one in which it is read.
     ``worst``: where a diverged run's value ranks: +1 above all others, -1 below, 0
@@ -121,9 +126,10 @@ class Kind:
 
 def _quadrature(errors: list[float | None]) -> float | None:
     """Standard error of an unweighted mean of independent parts; None where one part has none."""
-    if not errors or None in errors:
+    known = [error for error in errors if error is not None]
+    if not known or len(known) < len(errors):
         return None
-    return math.sqrt(math.fsum(error * error for error in errors)) / len(errors)
+    return math.sqrt(math.fsum(error * error for error in known)) / len(known)
 
 
 #: Of one domain in loss.json; ``loss.<domain>`` alone is its loss.
@@ -153,9 +159,9 @@ def _read_loss(document: Document, name: str, subject: Resolved) -> Reading:
             return missing(f"loss.json has no {name}: it was written before that was measured")
         return Reading(document[name], items=_bits_of_documents(domains, name))
     if name == "mean":
-        items = {domain: entry["documents"] for domain, entry in domains.items() if "documents" in entry}
+        of = {domain: entry["documents"] for domain, entry in domains.items() if "documents" in entry}
         errors = [domain.get("stderr") for domain in domains.values()]
-        whole = items if items and len(items) == len(domains) else None
+        whole = of if of and len(of) == len(domains) else None
         return Reading(document["mean_loss"], _quadrature(errors), items=whole)
     domain, _, field = name.partition(".")
     field = field or "loss"
@@ -322,7 +328,7 @@ def _read_core(document: Document, name: str, subject: Resolved) -> Reading:
     return Reading(
         math.fsum(one.value for one in found) / len(found),
         _quadrature([one.stderr for one in found]),
-        items={task: items for one in found for task, items in one.items.items()},
+        items={task: items for one in found for task, items in (one.items or {}).items()},
     )
 
 
@@ -513,6 +519,39 @@ def _unknown_bench(name: str, names: Names) -> str:
     return "" if field in known else f"{field!r} is not measured{did_you_mean(field, known)}"
 
 
+def _read_decode(document: Document, name: str, subject: Resolved) -> Reading:
+    """``b<batch>.<way>.<field>``, or ``device.<field>`` of the machine that it was measured on."""
+    first, _, rest = name.partition(".")
+    if first == "device":
+        value = document["device"].get(rest)
+        return missing(f"the device has no {rest}") if value is None else Reading(value)
+    way, _, field = rest.partition(".")
+    entry = document["batches"].get(first.removeprefix("b"), {}).get(way)
+    if entry is None:
+        return missing("not measured on this machine")
+    if entry["status"] != "done":
+        return missing(entry.get("reason") or entry["status"])
+    value = entry.get(field)
+    return missing(f"no {field} on this device") if value is None else Reading(value)
+
+
+def _unknown_decode(name: str, names: Names) -> str:
+    first, _, rest = name.partition(".")
+    if first == "device":
+        return (
+            "" if rest in decoding.DEVICE else f"{rest!r} is not known{did_you_mean(rest, decoding.DEVICE)}"
+        )
+    batches = [f"b{batch}" for batch in decoding.BATCHES]
+    if first not in batches:
+        return f"{first!r} is no batch; take {' or '.join(batches)}"
+    way, _, field = rest.partition(".")
+    if way not in decoding.WAYS:
+        return f"{way!r} is no way of decoding{did_you_mean(way, decoding.WAYS)}"
+    return (
+        "" if field in decoding.FIELDS else f"{field!r} is not measured{did_you_mean(field, decoding.FIELDS)}"
+    )
+
+
 def _unit_of_cache(name: str) -> str:
     return "bytes" if name.endswith("bytes") else "1" if name == "ratio_to_baseline" else ""
 
@@ -619,6 +658,12 @@ _RECORDS = (
         "bench", "time and memory on the device at hand, over the baseline's", of="model", path="bench/{scale}/{paper}/{size}/{variant}.json",
         writes="bench", keys=("device", "phases"), read=_read_bench, unknown=_unknown_bench,
         unit=lambda name: _BENCH_UNITS.get(name.partition(".")[2], ""), lacks="not measured on this machine",
+    ),
+    Kind(
+        "decode", "decoding on the device at hand, over the baseline's", of="model",
+        path="decode/{scale}/{paper}/{size}/{variant}/{context}.json", writes="decode", keys=("device", "batches"),
+        read=_read_decode, unknown=_unknown_decode, unit=lambda name: decoding.FIELDS.get(name.rpartition(".")[2], ""),
+        lacks="not measured on this machine",
     ),
     Kind(
         "spec", "configuration of a run", of="model", compute=lambda subject: subject.spec(), unit=_unit_of_spec, exact=("*",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from respath.errors import did_you_mean
 from respath.quantities.derived import DERIVED
@@ -42,6 +42,42 @@ def unit_of(metric: str) -> str:
         return DERIVED[metric].unit
     kind, name = split(metric)
     return kind.unit(name)
+
+
+#: Names in words of what readers meet in sentences.
+_TITLES = {
+    "loss.mean": "validation loss",
+    "loss.common": "validation loss at the common length",
+    "train.loss.final": "training loss",
+    "curve.early": "training loss, first tenth of the steps after the warm-up",
+    "account.parameters.total": "parameters",
+    "account.kv_cache.ratio_to_baseline": "share of the baseline’s KV cache",
+    "analysis.coefficients.late_over_early": "coefficients, later half of the layers over the earlier",
+    "analysis.gradients.output_ratio_layer1": "gradient norm of the output matrix of layer 1, ratio",
+    "analysis.gradients.value_ratio_layer1": "gradient norm of the value matrix of layer 1, ratio",
+    "analysis.importance.entropy_mean": "entropy of token importance, nats",
+    "analysis.importance.first_token_mean": "share of attention on the first token",
+    "analysis.pca.components_mean_from_layer2": "principal components, mean from layer 2 on",
+    "analysis.removal.attention_over_mlp": "harm of removing attention over that of removing MLPs",
+    "analysis.similarity.value_to_first_mean": "cosine similarity of values to those of layer 1",
+}
+
+
+def title_of(metric: str, names: Mapping[str, str]) -> str:
+    """A metric in words; ``names``: a paper's domains in words. Of an analysis or a path, its last part without underscores."""
+    if metric in _TITLES:
+        return _TITLES[metric]
+    head, _, rest = metric.partition(".")
+    if metric in DERIVED and head != "analysis":
+        return DERIVED[metric].title
+    if head == "loss":
+        return f"validation loss on {names.get(rest, rest)}"
+    if head == "lm":
+        task, _, name = rest.rpartition(".")
+        return (
+            f"{'mean accuracy' if task == 'mean' else task.replace('_', ' ') + ', ' + name.replace('_', ' ')}"
+        )
+    return rest.replace(".", ": ").replace("_", " ")
 
 
 def is_series(metric: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from respath.config.request import RunRequest
+from respath.errors import UserError
 
 State = Literal["measured", "diverged", "not run"]
 
@@ -31,6 +32,15 @@ class Domain:
 Subject = RunRequest | Checkpoint | Domain
 
 
+def as_run(metric: str, subject: Subject | None) -> RunRequest:
+    """The subject as a run. Raises UserError where it is none."""
+    if isinstance(subject, RunRequest):
+        return subject
+    raise UserError(
+        f"{metric} is a metric of runs, not of {'nothing' if subject is None else type(subject).__name__.lower()}"
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Quantity:
     """A metric of a subject.
@@ -45,6 +55,16 @@ class Quantity:
     against: RunRequest | None = None
     along: tuple[RunRequest, ...] = ()
     own_scale: bool = False
+
+    @property
+    def run(self) -> RunRequest:
+        """The subject as a run. Raises UserError where it is none."""
+        return as_run(self.metric, self.subject)
+
+    @property
+    def other(self) -> RunRequest:
+        """The run compared with. Raises UserError where there is none."""
+        return as_run(self.metric, self.against)
 
     def of(self, **changes: Any) -> Quantity:
         """The same with other fields."""

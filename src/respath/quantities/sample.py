@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from respath.quantities.quantity import Quantity, Reading, State, is_number
+from respath.quantities.quantity import Items, Quantity, Reading, State, is_number
 from respath.quantities.statistics import (
     Documents,
     Interval,
@@ -163,7 +163,7 @@ class Sample:
     def times(self, factor: float, unit: str) -> Sample:
         """In another unit."""
         readings = {seed: reading.times(factor) for seed, reading in self.by_seed.items()}
-        sides = self.sides and tuple(side.times(factor, unit) for side in self.sides)
+        sides = self.sides and (self.sides[0].times(factor, unit), self.sides[1].times(factor, unit))
         return dataclasses.replace(self, by_seed=readings, unit=unit, sides=sides)
 
 
@@ -177,10 +177,11 @@ def documents_of(parts: Sequence[tuple[int, Sample]], seeds: Iterable[int | None
 
     Raises ValueError where they were scored on different documents.
     """
-    sides = []
+    sides: list[tuple[float, Mapping[int | None, Items]]] = []
     for weight, sample in parts:
-        items = {seed: sample.by_seed[seed].items for seed in seeds}
-        if not items or None in items.values():
+        found = {seed: sample.by_seed[seed].items for seed in seeds}
+        items = {seed: each for seed, each in found.items() if each is not None}
+        if not items or len(items) < len(found):
             return {}
         sides.append((weight, items))
     return paired_documents(sides)

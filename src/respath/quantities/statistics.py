@@ -127,10 +127,11 @@ def t_interval(values: Sequence[float], pool: Pool | None = None, text: TextErro
     Raises ValueError for fewer than two values, also with a pool: nothing is judged from one seed.
     """
     n = len(values)
-    if n < 2:
+    own = standard_error(values)
+    if own is None:
         raise ValueError(f"an interval needs at least two values, got {n}")
     if pool is None:
-        return interval_of(mean(values), n, standard_error(values), n - 1, text)
+        return interval_of(mean(values), n, own, n - 1, text)
     return interval_of(mean(values), n, pool.std / math.sqrt(n), pool.freedom, text, "pooled")
 
 
@@ -257,9 +258,9 @@ def stands_out(values: Sequence[float], pooled: Pool) -> str:
     """
     from scipy.special import fdtrc
 
-    if not pooled.std:
-        return ""
     own = variance_of(values)
+    if not pooled.std or own is None:
+        return ""
     ratio = own / pooled.std**2
     if fdtrc(len(values) - 1, pooled.freedom, ratio) >= STANDS_OUT:
         return ""
@@ -313,7 +314,7 @@ Items = Mapping[str, Mapping[str, tuple[float, float]]]
 
 
 def paired_documents(
-    sides: Sequence[tuple[float, Mapping[int, Items]]], factor: float = 1.0
+    sides: Sequence[tuple[float, Mapping[int | None, Items]]], factor: float = 1.0
 ) -> dict[str, Documents]:
     """Documents of a comparison from its sides: (coefficient, items by seed), e.g. (1, left) and (-1, right).
 

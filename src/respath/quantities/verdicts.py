@@ -104,7 +104,7 @@ class Hypothesis:
 class Outcome:
     """One comparison judged by itself. ``p``: two-sided p-value of each decision that a test can reach.
 
-    ``interval`` gives the verdict; ``own`` and ``pooled`` are both variances' intervals, ``not_pooled`` why there is no second.
+    ``values``: of the seeds. ``interval`` gives the verdict; ``own`` and ``pooled`` are both variances' intervals, ``not_pooled`` why there is no second.
     ``documents``: how many each stratum of text has; ``unknown``: strata whose error nobody can estimate. ``detectable``:
     number of seeds -> smallest effect that they show. ``needed``: seeds that the printed effect needs, and ``needed_hours``
     the core-hours of those that are missing.
@@ -114,6 +114,7 @@ class Outcome:
     verdict: str
     reason: str
     seeds: tuple[int, ...] = ()
+    values: tuple[float, ...] = ()
     value: float | None = None
     region: tuple[float, float] | None = None
     margin: float | None = None
@@ -131,7 +132,9 @@ class Outcome:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; a bound that does not exist is null."""
-        data = dataclasses.asdict(self) | {"seeds": list(self.seeds), "unknown": list(self.unknown)}
+        data = dataclasses.asdict(self) | {
+            name: list(getattr(self, name)) for name in ("seeds", "values", "unknown")
+        }
         if self.region:
             data["region"] = [bound if math.isfinite(bound) else None for bound in self.region]
         data["detectable"] = {str(n): effect for n, effect in self.detectable.items()}
@@ -198,15 +201,15 @@ def judge_comparison(
         raise ValueError(f"{comparison.text}: the region {comparison.region} is empty")
     values = list(comparison.values.values())
     n, need = len(values), max(2, needs_seeds)
-    signs, unranked = [], []
-    for seed, sign in comparison.diverged.items():
-        (signs if sign else unranked).append(sign or seed)
+    signs = [sign for sign in comparison.diverged.values() if sign]
+    unranked = len(signs) < len(comparison.diverged)
     diverged = len(comparison.diverged)
     base = Outcome(
         text=comparison.text,
         verdict=NOT_RUN,
         reason=comparison.absent or "no values",
         seeds=tuple(comparison.values),
+        values=tuple(values),
         value=mean(values) if values else None,
         region=comparison.region,
         margin=comparison.margin,
@@ -220,7 +223,7 @@ def judge_comparison(
     if n < need:
         if n + diverged >= need:
             return dataclasses.replace(base, verdict=UNDECIDED, reason=f"{lost}; the others do not count")
-        found = f" ({kind} {show(base.value)})" if values else ""
+        found = f" ({kind} {show(mean(values))})" if values else ""
         why = f"{n} of the {need} {seeds} that a verdict needs{found}"
         if absent := "; ".join(filter(None, (lost, comparison.absent))):
             why += f"; {absent}"
@@ -273,7 +276,7 @@ def _power(
 
     def freedom(count: int) -> float:
         # More seeds in the whole family give its pool as many more degrees of freedom.
-        share = pooled.freedom / (n - 1) if interval.variance == "pooled" else 1.0
+        share = pooled.freedom / (n - 1) if pooled and interval.variance == "pooled" else 1.0
         return share * (count - 1)
 
     found: dict[str, Any] = {
@@ -303,17 +306,14 @@ def judge(
     names, for its pool. Primary hypotheses that this scale judges are adjusted by Holm's method as one family, those that were
     not run included, so that what was left out makes nothing easier. All others are exploratory and are not adjusted.
     """
-    pools = _pools(hypotheses, more or {})
+    pools = pools_of(hypotheses, more or {})
 
     def outcomes(given: Sequence[Comparison | Outcome], needs_seeds: int) -> tuple[Outcome, ...]:
-        return tuple(
-            item
-            if isinstance(item, Outcome)
-            else judge_comparison(item, needs_seeds, variance, pools.get(_pool_key(item)))
-            for item in given
-        )
+        return tuple(judge_alone(item, needs_seeds, variance, pools) for item in given)
 
-    judged: dict[str, tuple] = {}
+    judged: dict[
+        str, tuple[Hypothesis, tuple[Outcome, ...], dict[str, tuple[Outcome, ...]], dict[str, float]]
+    ] = {}
     for hypothesis in hypotheses:
         own = outcomes(hypothesis.comparisons, hypothesis.needs_seeds)
         others = {
@@ -332,17 +332,27 @@ def _pool_key(comparison: Comparison) -> Hashable:
     return comparison.family, tuple(sorted(map(abs, comparison.runs.values())))
 
 
-def _pools(
+def judge_alone(
+    item: Comparison | Outcome, needs_seeds: int, variance: str, pools: Mapping[Hashable, Pool | None]
+) -> Outcome:
+    """One comparison with the pool of its family, as claims and the rows of tables are judged alike; an outcome stays as it is."""
+    if isinstance(item, Outcome):
+        return item
+    return judge_comparison(item, needs_seeds, variance, pools.get(_pool_key(item)))
+
+
+def pools_of(
     hypotheses: Sequence[Hypothesis], more: Mapping[Hashable, Sequence[Group]]
 ) -> dict[Hashable, Pool | None]:
+    """The pooled spread of every family that has comparisons."""
     groups: dict[Hashable, list[Group]] = {}
     for hypothesis in hypotheses:
         for given in (hypothesis.comparisons, *hypothesis.alternatives.values()):
             for item in given:
                 if isinstance(item, Comparison) and item.is_difference:
                     groups.setdefault(_pool_key(item), []).append(Group(item.values, item.runs))
-    for family, given in more.items():
-        for group in given:
+    for family, differences in more.items():
+        for group in differences:
             key = family, tuple(sorted(map(abs, group.runs.values())))
             groups.setdefault(key, []).append(group)
     return {key: pool(given) for key, given in groups.items()}
@@ -421,21 +431,28 @@ def _summary(outcomes: Sequence[Outcome]) -> str:
 
 
 def _reason(verdict: str, outcomes: Sequence[Outcome]) -> str:
-    """The comparison that decides: the clearest refutation, the weakest support, or the first that is open."""
+    """What decides: the clearest refutation, the weakest support, or the first that is open."""
     if len(outcomes) == 1:
         return outcomes[0].reason
-    concerned = [outcome for outcome in outcomes if outcome.verdict == verdict]
-    if verdict in _DECISIONS and concerned:
-        pick = max if verdict == SUPPORTED else min
-        shown = pick(concerned, key=lambda outcome: (outcome.p or _decided(outcome))[verdict])
+    shown = deciding(verdict, outcomes)
+    if shown.verdict == verdict and verdict in _DECISIONS:
+        concerned = sum(outcome.verdict == verdict for outcome in outcomes)
         word = "weakest" if verdict == SUPPORTED else "clearest"
-        return f"{len(concerned)} of {len(outcomes)} comparisons, {word}: {shown.text}: {shown.reason}"
+        return f"{concerned} of {len(outcomes)} comparisons, {word}: {shown.text}: {shown.reason}"
     if verdict == NOT_RUN:
         return f"{len(outcomes)} comparisons: {'; '.join(dict.fromkeys(o.reason for o in outcomes))}"
     counts = [outcome.verdict for outcome in outcomes]
     parts = ", ".join(f"{counts.count(name)} {name}" for name in VERDICTS if name in counts)
-    open_ones = [outcome for outcome in outcomes if outcome.verdict not in _DECISIONS] or list(outcomes)
-    return f"of {len(outcomes)} comparisons {parts}; {open_ones[0].text}: {open_ones[0].reason}"
+    return f"of {len(outcomes)} comparisons {parts}; {shown.text}: {shown.reason}"
+
+
+def deciding(verdict: str, outcomes: Sequence[Outcome]) -> Outcome:
+    """The comparison that a verdict hangs on: its weakest support, its clearest refutation, or the first that is open."""
+    concerned = [outcome for outcome in outcomes if outcome.verdict == verdict]
+    if verdict in _DECISIONS and concerned:
+        pick = max if verdict == SUPPORTED else min
+        return pick(concerned, key=lambda outcome: (outcome.p or _decided(outcome))[verdict])
+    return next((outcome for outcome in outcomes if outcome.verdict not in _DECISIONS), outcomes[0])
 
 
 # --- cells ---------------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from respath.comparison.costs import duration
 from respath.comparison.diff import compare, markdown
 from respath.comparison.options import add_options, open_project
+from respath.comparison.report import reports
 from respath.comparison.summary import brief
 from respath.errors import OK, guard
 from respath.files import atomic_open, write_json, write_text
@@ -52,24 +52,21 @@ def render(results: Results, out: Path) -> None:
     from respath.reporting import figure, page, table
 
     project = results.project
-    for artifact in project.artifacts():
-        folder = out / artifact.paper
-        if artifact.is_table:
-            for ending, text in table.render(project, results, artifact)[1].items():
-                write_text(folder / f"{artifact.id}.{ending}", text)
-        else:
-            for ending, content in figure.render(project, results, artifact).items():
-                with atomic_open(folder / f"{artifact.id}.{ending}") as stream:
-                    stream.write(content)
-    for paper in project.chosen:
-        write_text(out / paper / "index.html", page.page(project, results, paper, out / paper))
+    for report in reports(project, results).values():
+        folder = out / report.id
+        for artifact in report.artifacts:
+            if artifact.is_table:
+                for ending, text in table.render(report, artifact)[1].items():
+                    write_text(folder / f"{artifact.id}.{ending}", text)
+            else:
+                for ending, content in figure.render(project, results, artifact).items():
+                    with atomic_open(folder / f"{artifact.id}.{ending}") as stream:
+                        stream.write(content)
+        write_text(folder / "index.html", page.render(report, folder))
     document = compare(project, results)
     write_json(out / "diff.json", document)
     write_text(out / "diff.md", markdown(document))
     print(brief(document, str(out)))
-    waiting = [one["seconds"] for paper in document["papers"].values() for one in paper["not_run"]]
-    if waiting:
-        print(f"Not trained: {len(waiting)} runs, by like runs about {duration(sum(waiting))} in all.")
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def summary(project: Resolver, results: Results) -> dict[str, Any]:
             project, paper, [*shown, *needs.quantities_of_claims(project, paper)]
         ):
             if kind.of == "start":
-                known += [results.key(paper, run=run.id) for run in project.runs(paper, quantity.subject)]
+                known += [results.key(paper, run=run.id) for run in project.runs(paper, quantity.run)]
     found: dict[str, dict[str, Any]] = {name: {} for name in IN_SUMMARY}
     for name in IN_SUMMARY:
         for key in (key for paper in keys.values() for key in paper):

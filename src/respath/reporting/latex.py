@@ -11,12 +11,10 @@ import jinja2
 from respath.errors import UserError
 from respath.letters import check_formula, formula, latex, split_formulas
 from respath.papers.resolve import Resolver
-from respath.reporting.layout import Head, Layout, Shown, short_status
+from respath.reporting.layout import Block, Head, Layout, Shown, plain_cell
 
 #: Millimetres.
 _TEXT_WIDTH = 174
-#: Above so many number columns "(%)" is left out of heads.
-_MOST_HEADS_WITH_PER_CENT = 6
 
 
 def tex(value: object) -> str:
@@ -81,25 +79,14 @@ def _digits(items: Iterable[str]) -> tuple[int, int, bool]:
     return max(1, before), behind, signed
 
 
-def column_type(head: Head, cells: Sequence[Shown], compact_errors: bool, mixed: bool) -> str:
+def column_type(head: Head, cells: Sequence[Shown], mixed: bool) -> str:
     """LaTeX column for these cells. ``mixed`` columns hold quantities of different kinds, so no point is aligned."""
-    if head.kind in ("label", "text", "status"):
+    if head.kind != "number":
         return "l"
     if mixed:
         return "r"
-    numbers = [cell for cell in cells if cell.is_number]
-    before, behind, signed = _digits(cell.text for cell in numbers)
-    options = [f"table-format={'+' if signed else ''}{before}.{behind}"]
-    errors = [cell.error for cell in numbers if cell.error]
-    if errors:
-        # (1) reserves one digit of the last place; larger errors need theirs.
-        digits = max(len(error.replace(".", "").lstrip("0")) or 1 for error in errors)
-        options = (
-            [f"{options[0]}({digits})"]
-            if compact_errors
-            else [f"{options[0]}({digits})", "separate-uncertainty=true"]
-        )
-    return f"S[{','.join(options)}]"
+    before, behind, signed = _digits(cell.text for cell in cells if cell.is_number)
+    return f"S[table-format={'+' if signed else ''}{before}.{behind}]"
 
 
 def cell_tex(cell: Shown, *, mixed: bool, in_numbers: bool = True) -> str:
@@ -108,15 +95,12 @@ def cell_tex(cell: Shown, *, mixed: bool, in_numbers: bool = True) -> str:
         return ""
     if cell.kind in ("label", "text"):
         return tex_math(cell.text)
-    if cell.kind == "status" and not in_numbers:
-        return tex(short_status(cell.text))
     if not cell.is_number:
-        word = "--" if cell.text == "–" else tex(short_status(cell.text))
-        return word if mixed else f"{{{word}}}"
+        word = "--" if cell.text == "–" else tex(plain_cell(cell))
+        return word if mixed or not in_numbers else f"{{{word}}}"
     if mixed:
         return rf"\num{{{cell.text}}}"
-    value = f"{cell.text} +- {cell.error}" if cell.error else cell.text
-    return rf"\bfseries {value}" if cell.bold else value
+    return rf"\bfseries {cell.text}" if cell.bold else cell.text
 
 
 def head_rows(heads: Sequence[Head]) -> tuple[str, str, str]:
@@ -129,36 +113,24 @@ def head_rows(heads: Sequence[Head]) -> tuple[str, str, str]:
         while group and span < len(heads) and heads[span].group == group:
             span += 1
         if group:
-            units = {head.unit for head in heads[index:span] if head.unit}
-            unit = f" ({units.pop()})" if len(units) == 1 and "(" not in group else ""
-            upper.append(rf"\multicolumn{{{span - index}}}{{c}}{{{tex_math(group + unit)}}}")
+            upper.append(rf"\multicolumn{{{span - index}}}{{c}}{{{tex_math(group)}}}")
             rules.append(rf"\cmidrule(lr){{{index + 1}-{span}}}")
         else:
             upper.append("")
         index = span
-    lower = []
-    wide = sum(head.kind == "number" for head in heads) > _MOST_HEADS_WITH_PER_CENT
-    for head in heads:
-        # Many labels name their unit already; then it is not said twice. Wide tables say per cent in the caption.
-        named = head.group or not head.unit or "(" in head.text or (wide and head.unit == "%")
-        text = tex_math(head.text if named else f"{head.text} ({head.unit})")
-        text = text.replace(r"$\Delta$ base", r"$\Delta_{\textup{base}}$")
-        lower.append(text if head.kind in ("label", "text", "status") else f"{{{text}}}")
+    lower = [tex_math(head.text) if head.kind != "number" else f"{{{tex_math(head.text)}}}" for head in heads]
     return (" & ".join(upper), " ".join(rules), " & ".join(lower)) if rules else ("", "", " & ".join(lower))
 
 
-def tabular(layout: Layout, mixed: bool) -> dict[str, object]:
+def tabular(layout: Layout, blocks: Sequence[Block], mixed: bool) -> dict[str, object]:
     """What the table template needs: column types, head rows, and lines (rules between blocks, rows)."""
-    rows = [row for block in layout.blocks for row in block.rows]
+    rows = [row for block in blocks for row in block.rows]
     types = [
-        column_type(
-            head, [row[index] for row in rows], layout.compact_errors, mixed and head.kind == "number"
-        )
-        for index, head in enumerate(layout.heads)
+        column_type(head, [row[index] for row in rows], mixed) for index, head in enumerate(layout.heads)
     ]
     upper, rules, lower = head_rows(layout.heads)
     lines = []
-    for number, block in enumerate(layout.blocks):
+    for number, block in enumerate(blocks):
         if block.title:
             if number:
                 lines.append(r"\addlinespace")
@@ -171,7 +143,7 @@ def tabular(layout: Layout, mixed: bool) -> dict[str, object]:
             cells = zip(row, layout.heads, strict=True)
             parts = [cell_tex(cell, mixed=mixed, in_numbers=head.kind == "number") for cell, head in cells]
             lines.append(" & ".join(parts) + r" \\")
-    fontsize, tabcolsep = _font(layout)
+    fontsize, tabcolsep = _font(layout.heads, rows)
     # Sums with limits are taller than a line.
     tall = any("\\sum" in cell.text for row in rows for cell in row if cell.kind == "text")
     return {
@@ -186,25 +158,21 @@ def tabular(layout: Layout, mixed: bool) -> dict[str, object]:
     }
 
 
-def _length(cell: Shown, compact_errors: bool) -> int:
+def _length(cell: Shown) -> int:
     """Characters that a cell shows, about: commands and scripts' marks take no room."""
-    if cell.is_number and cell.error:
-        return len(cell.text) + (4 if compact_errors else len(cell.error) + 2)
-    return len(re.sub(r"\\[A-Za-z]+|[{}$^_\\]", "", short_status(cell.text)))
+    return len(re.sub(r"\\[A-Za-z]+|[{}$^_\\]", "", cell.text))
 
 
-def _font(layout: Layout) -> tuple[str, str]:
+def _font(heads: Sequence[Head], rows: Sequence[Sequence[Shown]]) -> tuple[str, str]:
     """Largest font and column gap at which the table fits the text width of paper.tex (174 mm), by its longest cells."""
-    rows = [row for block in layout.blocks for row in block.rows]
-    characters = 0.0
-    for index, head in enumerate(layout.heads):
-        longest = max((_length(row[index], layout.compact_errors) for row in rows), default=0)
-        characters += max(longest, len(head.text) + (0 if head.group else len(head.unit) // 2))
+    characters = sum(
+        max([len(head.text), *(_length(row[index]) for row in rows)]) for index, head in enumerate(heads)
+    )
     for size, per_character, gap in (
         (r"\small", 1.6, 6),
         (r"\footnotesize", 1.42, 5),
         (r"\scriptsize", 1.24, 4),
     ):
-        if characters * per_character + 2 * gap * 0.353 * (len(layout.heads) - 1) <= _TEXT_WIDTH:
+        if characters * per_character + 2 * gap * 0.353 * (len(heads) - 1) <= _TEXT_WIDTH:
             return size, f"{gap}pt"
     return r"\scriptsize", "2.5pt"

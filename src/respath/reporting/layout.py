@@ -8,39 +8,42 @@ from typing import Literal
 
 from respath.comparison.cells import (
     DIVERGED,
+    MATCH,
     NOT_COMPARABLE,
     NOT_REPORTED,
     NOT_RUN,
-    STATUSES,
     Cell,
     Grid,
     Value,
-    baseline_rows,
     is_number,
 )
-from respath.papers.resolve import Resolver
 from respath.papers.tables import Column, Row
 from respath.quantities.rounding import fixed, rounded
+from respath.quantities.statistics import CONFIDENCE
+from respath.quantities.verdicts import WITHIN
 
-#: Above so many measured columns a table shows only values: differences from the baseline would not fit a page.
-_MOST_COLUMNS_WITH_GAINS = 3
-#: Above so many metric columns an error stands as (4) behind its value instead of ± 0.004 (where LaTeX sets it).
-_MOST_COLUMNS_WITH_PLUS_MINUS = 6
-#: Above so many printed metric columns paper and ours stand under one another instead of side by side.
-_MOST_PRINTED_SIDE_BY_SIDE = 3
+#: Above so many printed metric columns, paper and ours stand under one another instead of side by side.
+_MOST_SIDE_BY_SIDE = 3
+_INTERVAL = f"{CONFIDENCE:.0%}".replace("%", " %") + " interval"
 
-Kind = Literal["label", "text", "number", "status", "blank"]
+_UNJUDGED = (NOT_REPORTED, NOT_RUN, NOT_COMPARABLE)
+
+Kind = Literal["label", "text", "number", "interval", "status", "blank"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """One formatted cell. ``text``: digits with an ASCII sign and point for numbers; may hold $mathematics$ for texts."""
+    """One formatted cell. ``text``: digits with an ASCII sign and point for numbers; may hold $mathematics$ for texts.
+
+    ``link``: the row of "Runs behind each row" or the claim that stands behind it. ``quiet``: too few seeds for a verdict.
+    """
 
     kind: Kind
     text: str = ""
-    error: str = ""
     bold: bool = False
-    note: str = ""
+    link: str = ""
+    quiet: bool = False
+    mark: str = ""
 
     @property
     def is_number(self) -> bool:
@@ -51,14 +54,14 @@ class Shown:
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """One column's head: ``group`` spans neighbouring columns of the same group."""
+    """One column's head: ``group`` spans neighbouring columns of the same group. ``key``: is it among the few that a phone shows?"""
 
     text: str
     kind: Kind
     group: str = ""
-    unit: str = ""
     #: The head where groups cannot be drawn.
     full: str = ""
+    key: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,37 +74,35 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """A table ready to be written."""
+    """A table ready to be written. ``method``: how its differences are judged. ``summary``: of a table of settings, how many agree; ``differing``: its rows that do not."""
 
     heads: tuple[Head, ...]
     blocks: tuple[Block, ...]
     notes: tuple[str, ...]
-    compact_errors: bool = False
+    method: str = ""
+    summary: str = ""
+    differing: tuple[Block, ...] = ()
 
 
 BLANK = Shown("blank")
 
 
-def lay_out(project: Resolver, grid: Grid) -> Layout:
+def lay_out(grid: Grid) -> Layout:
     """The layout that fits a table's kind and width."""
-    if grid.table.kind == "configuration":
-        return _configuration(grid)
-    columns = [column for column in grid.table.columns if _metric_cells(grid, column)]
-    measured = [c for c in columns if any(cell.kind == "measured" for cell in _metric_cells(grid, c))]
-    printed = [
-        column for column in columns if any(cell.printed is not None for cell in _metric_cells(grid, column))
-    ]
-    if len(printed) > _MOST_PRINTED_SIDE_BY_SIDE:
-        return _stacked(grid)
-    return _side_by_side(project, grid, with_gains=len(measured) <= _MOST_COLUMNS_WITH_GAINS)
+    if grid.table.kind != "runs":
+        return _settings(grid)
+    columns = [column for column in grid.table.columns if _cells(grid, column)]
+    printed = [c for c in columns if any(cell.printed is not None for cell in _cells(grid, c))]
+    gains = [c for c in columns if any(cell.base for cell in _cells(grid, c))]
+    if max(len(printed), len(gains)) > _MOST_SIDE_BY_SIDE:
+        return _stacked(grid, columns)
+    return _side_by_side(grid)
 
 
 # --- formatting ----------------------------------------------------------------------------------------------------
 
 
-def number(
-    value: Value, decimals: int, *, sign: bool = False, error: float | None = None, bold: bool = False
-) -> Shown:
+def number(value: Value, decimals: int, *, sign: bool = False, bold: bool = False, link: str = "") -> Shown:
     """A value as a cell: numbers with fixed decimals, booleans as Yes and No, texts as they are, nothing as a dash."""
     if value is None:
         return Shown("number", "–")
@@ -109,40 +110,50 @@ def number(
         return Shown("number", "Yes" if value else "No")
     if not is_number(value):
         return Shown("number", str(value))
-    return Shown(
-        "number", fixed(value, decimals, sign), fixed(error, decimals) if error is not None else "", bold
-    )
+    return Shown("number", fixed(value, decimals, sign), bold, link)
+
+
+def plain_cell(cell: Shown) -> str:
+    """A cell as text for readers: minus signs, grouped digits."""
+    if not cell.is_number:
+        return (
+            cell.text.replace("--", "–").replace("-", "−")
+            if cell.kind == "interval"
+            else cell.text.replace("--", "–")
+        )
+    sign = {"-": "−", "+": "+"}.get(cell.text[0], "")
+    digits, _, decimals = cell.text.lstrip("+-").partition(".")
+    grouped = f"{int(digits):,}" if len(digits) > 4 else digits
+    return f"{sign}{grouped}.{decimals}" if decimals else f"{sign}{grouped}"
 
 
 def _printed(cell: Cell, bold: bool = False) -> Shown:
     # Trailing zeros that the paper dropped come back: the column's resolution is what counts.
-    return number(
-        cell.printed,
-        cell.decimals if cell.printed_decimals is None else cell.printed_decimals,
-        sign=cell.signed,
-        bold=bold,
-    )
+    decimals = cell.decimals if cell.printed_decimals is None else cell.printed_decimals
+    return number(cell.printed, decimals, sign=cell.signed, bold=bold)
 
 
 def _decimals(cell: Cell) -> int:
     return max(cell.decimals, cell.printed_decimals or 0) if cell.kind == "measured" else cell.decimals
 
 
-def _ours(cell: Cell, bold: bool = False, has_status: bool = True) -> Shown:
+def _ours(grid: Grid, cell: Cell, bold: bool = False) -> Shown:
     if cell.ours is None or cell.status == DIVERGED:
-        # A mean over the seeds that survived would flatter a diverging variant. Beside a column of statuses the word would stand twice.
-        return Shown("number", "–" if has_status else cell.status, note=cell.reason)
+        # A mean over the seeds that survived would flatter a diverging variant.
+        return Shown("number", "diverged" if cell.status == DIVERGED else "–")
     if cell.show == "interval":
-        ends = (fixed(end, _decimals(cell), sign=True).replace("-", "−") for end in (cell.low, cell.high))
-        return Shown("text", " to ".join(ends))
-    if cell.status == NOT_COMPARABLE and cell.stderr is None:
-        return _small(cell.ours, _decimals(cell), sign=cell.signed)
-    return number(cell.ours, _decimals(cell), sign=cell.signed, error=cell.stderr, bold=bold)
+        return Shown("interval", _interval(cell.low, cell.high, _decimals(cell)))
+    link = f"{grid.artifact.id}-{cell.row}" if cell.runs else ""
+    if cell.status == NOT_COMPARABLE and not cell.base:
+        return dataclasses.replace(_small(cell.ours, _decimals(cell), sign=cell.signed), link=link)
+    return number(cell.ours, _decimals(cell), sign=cell.signed, bold=bold, link=link)
 
 
-def _gain(cell: Cell) -> Shown:
-    gain = None if cell.status == DIVERGED else cell.gain
-    return number(gain, _decimals(cell), sign=True, error=cell.gain_stderr)
+def _interval(low: float | None, high: float | None, decimals: int) -> str:
+    """``[-0.119, +0.033]``."""
+    if low is None or high is None:
+        return ""
+    return f"[{fixed(low, decimals, True)}, {fixed(high, decimals, True)}]"
 
 
 def _small(value: Value, decimals: int, sign: bool = False) -> Shown:
@@ -158,28 +169,9 @@ def _small(value: Value, decimals: int, sign: bool = False) -> Shown:
     return number(value, decimals, sign=sign)
 
 
-def _status(cell: Cell) -> Shown:
-    return Shown("status", cell.status, note=cell.reason)
-
-
-def short_status(status: str) -> str:
-    """The status as tables show it: the legend says "at this scale" once."""
-    return "not comparable" if status == NOT_COMPARABLE else status
-
-
-def _metric_cells(grid: Grid, column: Column) -> list[Cell]:
+def _cells(grid: Grid, column: Column) -> list[Cell]:
     cells = (grid.cells[row.id, column.id] for row in grid.table.rows)
     return [cell for cell in cells if cell.kind != "text"]
-
-
-def _seeds_of(grid: Grid, row: Row) -> int:
-    """Seeds that a row's measured values come from: the most of any column."""
-    return max((len(grid.cells[row.id, column.id].per_seed) for column in grid.table.columns), default=0)
-
-
-def _seeds_differ(grid: Grid) -> bool:
-    """Do some rows take fewer seeds than others?"""
-    return len({len(cell.runs) for cell in grid.compared() if cell.runs}) > 1
 
 
 def _all_means(cells: list[Cell]) -> bool:
@@ -191,7 +183,7 @@ def _best(cells: list[Cell], attribute: str, better: str | None) -> set[str]:
     """Rows whose value, as shown, is the best of three or more."""
     cells = [cell for cell in cells if attribute == "printed" or cell.status != DIVERGED]
     values = {cell.row: getattr(cell, attribute) for cell in cells if is_number(getattr(cell, attribute))}
-    if better is None or len(values) < 3:
+    if better is None or len(values) < 3 or (attribute == "ours" and not _all_means(cells)):
         return set()
     decimals = max(_decimals(cell) for cell in cells)
     shown = {row: rounded(value, decimals) for row, value in values.items()}
@@ -220,73 +212,135 @@ def _differs(cell: Cell) -> bool:
 # --- tables of runs ------------------------------------------------------------------------------------------------
 
 
-def _side_by_side(project: Resolver, grid: Grid, with_gains: bool) -> Layout:
-    """Per metric: paper, ours, difference and status; only ours where the paper prints nothing."""
+def _side_by_side(grid: Grid) -> Layout:
+    """Printed value and difference; ours with the paired difference, its interval and seeds; and a verdict that answers a question."""
     heads = [Head(grid.table.row_header, "label")]
     builders = []  # one function of a row per column after the label
-    gains_shown = False
+    metric_columns = [column for column in grid.table.columns if _cells(grid, column)]
+    alone = len(metric_columns) == 1
+
+    def add(head: Head, build) -> None:
+        heads.append(head)
+        builders.append(build)
+
     for column in grid.table.columns:
-        cells = _metric_cells(grid, column)
+        cells = _cells(grid, column)
         if not cells:
-            heads.append(Head(column.label, "text"))
-            builders.append(lambda row, c=column.id: Shown("text", grid.cells[row.id, c].text))
+            add(
+                Head(column.label, "text"), lambda row, c=column.id: Shown("text", grid.cells[row.id, c].text)
+            )
             continue
+        at = lambda row, c=column.id: grid.cells[row.id, c]  # noqa: E731 (closes over the column)
         measured = any(cell.kind == "measured" for cell in cells)
         printed = any(cell.printed is not None for cell in cells)
-        gains = (
-            with_gains
-            and measured
-            and any(cell.gain is not None or cell.printed_gain is not None for cell in cells)
-        )
-        best = _best(cells, "ours", column.better) if measured and _all_means(cells) else set()
-        best_printed = _best(cells, "printed", column.better)
-        parts: list[tuple[str, Kind, object]] = []  # head, kind, and one cell's content
+        gains = any(cell.base for cell in cells)
+        best, best_printed = _best(cells, "ours", column.better), _best(cells, "printed", column.better)
+        unit = cells[0].unit
+        called = "" if alone else f"{column.label}, "
+        spread = column.show == "difference" and measured
+        if not printed and not gains:
+            label = column.label if not unit or "(" in column.label else f"{column.label} ({unit})"
+            kind: Kind = "interval" if column.show == "interval" else "number"
+            add(Head(label, kind), lambda row, a=at, b=best: _ours(grid, a(row), row.id in b))
+            continue
+        printed_size, own_size = grid.sizes if measured else ("", "")
         if printed:
-            parts.append(("Paper", "number", lambda cell, b=best_printed: _printed(cell, cell.row in b)))
-            if gains and not grid.comparable:
-                parts.append(
-                    ("Δ base", "number", lambda cell: number(cell.printed_gain, _decimals(cell), sign=True))
+            group = _sentence(f"{called}printed", printed_size, unit)
+            add(
+                Head("Value", "number", group, f"{column.label}: printed")
+                if gains
+                else Head(group, "number"),
+                lambda row, a=at, b=best_printed: _printed(a(row), row.id in b),
+            )
+            if gains:
+                add(
+                    Head("Δ", "number", group, f"{column.label}: printed Δ", "printed"),
+                    lambda row, a=at: number(a(row).printed_gain, _decimals(a(row)), sign=True),
                 )
-        parts.append(
-            (
-                "Ours" if printed else "",
-                "text" if column.show == "interval" else "number",
-                lambda cell, b=best, p=printed: _ours(cell, cell.row in b, p),
+        level = "level not comparable" if measured and printed and not spread and not grid.comparable else ""
+        group = _sentence(f"{called}ours", own_size, "; ".join(filter(None, (unit, level))))
+        many = gains or spread
+        add(
+            Head(
+                "Δ paired" if spread else "Value",
+                "number",
+                group,
+                f"{column.label}: ours",
+                "delta" if spread else "",
             )
+            if many
+            else Head(group, "number", "", f"{column.label}: ours"),
+            lambda row, a=at, b=best: _ours(grid, a(row), row.id in b),
         )
-        if gains and not (printed and grid.comparable):
-            gains_shown = True
-            parts.append(("Δ base", "number", _gain))
+        if gains:
+            add(Head("Δ paired", "number", group, "Δ paired", "delta"), lambda row, a=at: _gain(a(row)))
+        if many:
+            add(
+                Head(_INTERVAL, "interval", group, _INTERVAL, "interval"),
+                lambda row, a=at: Shown("interval", _bounds(a(row))),
+            )
+            add(Head("Seeds", "number", group, "Seeds"), lambda row, a=at: _seeds(a(row)))
+            question = _question(grid, column, cells) if gains else "On the printed side of 0?"
+            if gains or printed:
+                add(
+                    Head(question, "status", "", "", "verdict"),
+                    lambda row, a=at, c=cells: _verdict(a(row), c),
+                )
         if printed and measured and grid.comparable:
-            parts.append(("Δ", "number", lambda cell: number(cell.delta, _decimals(cell), sign=True)))
-        if printed:
-            parts.append(("Status", "status", _status))
-        alone, whose = len(parts) == 1, ""
-        for title, kind, make in parts:
-            unit = cells[0].unit
-            whose = title.lower() if title in ("Paper", "Ours") else whose
-            # Two columns "Δ base" need to say whose, where no rule groups them with their values.
-            said = f"{whose} {title}" if title == "Δ base" else title if title == "Δ" else title.lower()
-            full = f"{column.label}: {said}"
-            head = (
-                Head(column.label, kind, "", unit) if alone else Head(title, kind, column.label, unit, full)
+            add(
+                Head(f"{called}as printed?".capitalize(), "status"),
+                lambda row, a=at: Shown("status", a(row).status),
             )
-            heads.append(head)
-            builders.append(lambda row, c=column.id, m=make: m(grid.cells[row.id, c]))
-    if _seeds_differ(grid):
-        heads.append(Head("Seeds", "number"))
-        builders.append(
-            lambda row: Shown("number", str(_seeds_of(grid, row)) if _seeds_of(grid, row) else "–")
-        )
     blocks = [
-        Block(title, tuple((Shown("label", row.label), *[build(row) for build in builders]) for row in rows))
+        Block(
+            title,
+            tuple((Shown("label", row.label, link=""), *[build(row) for build in builders]) for row in rows),
+        )
         for title, rows in _groups(grid.table.rows)
     ]
     blocks += _own_scale_block(grid, heads)
-    notes = _notes(project, grid, gains_shown)
-    metrics = sum(head.kind == "number" for head in heads)
-    return Layout(
-        tuple(heads), tuple(blocks), tuple(notes), compact_errors=metrics > _MOST_COLUMNS_WITH_PLUS_MINUS
+    return Layout(tuple(heads), tuple(blocks), tuple(_notes(grid)), _method(grid))
+
+
+def _sentence(*parts: str) -> str:
+    text = ", ".join(filter(None, parts))
+    return text[:1].upper() + text[1:]
+
+
+def _bounds(cell: Cell) -> str:
+    """The interval of a cell's difference: of its paired difference from the baseline, or of the difference that it is."""
+    low, high = (cell.gain_low, cell.gain_high) if cell.base else (cell.low, cell.high)
+    return _interval(low, high, _decimals(cell))
+
+
+def _question(grid: Grid, column: Column, cells: list[Cell]) -> str:
+    rows = {row.id: row.label for row in grid.table.rows}
+    bases = dict.fromkeys(rows[cell.base] for cell in cells if cell.base)
+    base = next(iter(bases)) if len(bases) == 1 else "its baseline"
+    printed = [cell.printed_gain for cell in cells if cell.printed_gain]
+    if all((gain < 0) == (column.better == "lower") for gain in printed):
+        return f"{'Below' if column.better == 'lower' else 'Above'} {base}?"
+    return f"On the printed side of {base}?"
+
+
+def _gain(cell: Cell) -> Shown:
+    gain = None if cell.status == DIVERGED else cell.gain
+    quiet = cell.gain is not None and cell.gain_low is None
+    return dataclasses.replace(number(gain, _decimals(cell), sign=True), quiet=quiet, bold=False)
+
+
+def _seeds(cell: Cell) -> Shown:
+    count = len(cell.gain_per_seed) if cell.base else len(cell.per_seed)
+    return Shown("number", str(count) if count else "–", quiet=True)
+
+
+def _verdict(cell: Cell, cells: list[Cell]) -> Shown:
+    if any(other.base == cell.row for other in cells):
+        return Shown("text", "baseline")
+    return (
+        Shown("status", cell.verdict, link=f"claim-{cell.claim}" if cell.claim else "")
+        if cell.verdict
+        else BLANK
     )
 
 
@@ -294,35 +348,39 @@ def _own_scale_block(grid: Grid, heads: list[Head]) -> list[Block]:
     """The small scale's own counts below the paper-scale ones: what this machine really built."""
     rows = []
     for row in grid.table.rows:
-        shown = [Shown("label", row.label)]
+        shown = [Shown("label", row.label)] + [BLANK] * (len(heads) - 1)
         for column in grid.table.columns:
             cell = grid.cells[row.id, column.id]
-            spans = [head for head in heads if (head.group or head.text) == column.label]
-            for head in spans:
-                own = cell.kind == "exact" and _differs(cell) and head.text in ("Ours", column.label)
-                shown.append(_small(cell.scale_value, cell.decimals) if own else BLANK)
+            if cell.kind == "exact" and _differs(cell):
+                place = next(
+                    i
+                    for i, h in enumerate(heads)
+                    if h.full == f"{column.label}: ours"
+                    or h.text.partition(" (")[0] == column.label.partition(" (")[0]
+                )
+                shown[place] = _small(cell.scale_value, cell.decimals)
         if any(item.kind == "number" for item in shown):
-            rows.append((*shown, *[BLANK] * (len(heads) - len(shown))))
+            rows.append(tuple(shown))
     return [Block(f"At this scale's shapes ({grid.scale})", tuple(rows))] if rows else []
 
 
-def _stacked(grid: Grid) -> Layout:
-    """Many printed columns: per model one line of the paper, one of ours and, where it says something, one of statuses."""
-    columns = [column for column in grid.table.columns if _metric_cells(grid, column)]
+def _stacked(grid: Grid, columns: list[Column]) -> Layout:
+    """Many columns: per model a line of the paper, one of ours, and the paired differences with their intervals."""
     texts = [column for column in grid.table.columns if column not in columns]
-    heads = [
-        Head(grid.table.row_header, "label"),
-        *[Head(column.label, "text") for column in texts],
-        Head("", "text"),
-    ]
-    heads += [Head(column.label, "number", "", _metric_cells(grid, column)[0].unit) for column in columns]
-    best = {c.id: _best(_metric_cells(grid, c), "printed", c.better) for c in columns}
-    ours_best = {
-        c.id: _best(_metric_cells(grid, c), "ours", c.better)
-        for c in columns
-        if _all_means(_metric_cells(grid, c))
-    }
-    differ = _seeds_differ(grid)
+    heads = [Head(grid.table.row_header, "label")]
+    heads += [Head(column.label, "text") for column in texts] + [Head("", "text")]
+    for column in columns:
+        unit = _cells(grid, column)[0].unit
+        heads.append(
+            Head(
+                f"{column.label} ({unit})"
+                if unit and unit != "%" and "(" not in column.label
+                else column.label,
+                "number",
+            )
+        )
+    best = {c.id: _best(_cells(grid, c), "printed", c.better) for c in columns}
+    ours_best = {c.id: _best(_cells(grid, c), "ours", c.better) for c in columns}
     blocks = []
     for title, rows in _groups(grid.table.rows):
         lines: list[tuple[Shown, ...]] = []
@@ -330,114 +388,122 @@ def _stacked(grid: Grid) -> Layout:
             cells = [grid.cells[row.id, column.id] for column in columns]
             own = [Shown("text", grid.cells[row.id, column.id].text) for column in texts]
             blank = [BLANK] * len(texts)
+            first = [Shown("label", row.label), *own]
+            if any(cell.printed is not None for cell in cells):
+                lines.append(
+                    (
+                        *first,
+                        Shown("text", "printed"),
+                        *[_printed(c, row.id in best[c.column]) for c in cells],
+                    )
+                )
+                first = [BLANK, *blank]
+            values = [_ours(grid, c, row.id in ours_best[c.column]) for c in cells]
+            seeds = max((len(cell.per_seed) for cell in cells), default=0)
             lines.append(
                 (
-                    Shown("label", row.label),
-                    *own,
-                    Shown("text", "paper"),
-                    *[_printed(c, row.id in best[c.column]) for c in cells],
+                    *first,
+                    Shown("text", f"ours, {seeds} seed{'s' * (seeds != 1)}" if seeds else "ours"),
+                    *values,
                 )
             )
-            values = [_ours(c, row.id in ours_best.get(c.column, ()), has_status=False) for c in cells]
-            n = _seeds_of(grid, row)
-            whose = f"ours, {n} seed{'s' * (n > 1)}" if differ and n else "ours"
-            lines.append((BLANK, *blank, Shown("text", whose), *values))
-            if any(cell.status not in (NOT_COMPARABLE, NOT_RUN, NOT_REPORTED) for cell in cells):
-                lines.append((BLANK, *blank, Shown("text", "status"), *[_status(c) for c in cells]))
+            if any(cell.gain is not None for cell in cells):
+                lines.append(
+                    (
+                        BLANK,
+                        *blank,
+                        Shown("text", "Δ paired"),
+                        *[_gain(c) if c.base else BLANK for c in cells],
+                    )
+                )
+            if any(cell.gain_low is not None for cell in cells):
+                shown = [Shown("interval", _interval(c.gain_low, c.gain_high, _decimals(c))) for c in cells]
+                lines.append((BLANK, *blank, Shown("text", _INTERVAL), *shown))
         blocks.append(Block(title, tuple(lines)))
-    return Layout(tuple(heads), tuple(blocks), tuple(_status_notes(grid)), compact_errors=True)
+    return Layout(tuple(heads), tuple(blocks), tuple(_notes(grid)), _method(grid))
 
 
-# --- configuration tables ------------------------------------------------------------------------------------------
+# --- tables of settings --------------------------------------------------------------------------------------------
 
 
-def _configuration(grid: Grid) -> Layout:
-    """Rows are quantities: per column paper and ours, and one status per row."""
+def _settings(grid: Grid) -> Layout:
+    """Rows are quantities: per column printed and ours; what agrees is counted, and what differs is a row of its own."""
     heads = [Head(grid.table.row_header, "label")]
     for column in grid.table.columns:
-        for whose in ("Paper", "Ours"):
-            heads.append(Head(whose, "number", column.label, "", f"{column.label}: {whose.lower()}"))
-    heads.append(Head("Status", "status"))
-    blocks = []
+        for whose in ("Printed", "Ours"):
+            heads.append(Head(whose, "number", column.label, f"{column.label}: {whose.lower()}"))
+    blocks, differing, own = [], [], []
     for title, rows in _groups(grid.table.rows):
-        lines = []
+        lines, off = [], []
         for row in rows:
             cells = [grid.cells[row.id, column.id] for column in grid.table.columns]
-            values = [shown for cell in cells for shown in (_printed(cell), _ours(cell))]
-            lines.append((Shown("label", row.label), *values, _row_status(cells)))
+            line = (Shown("label", row.label), *(s for c in cells for s in (_printed(c), _ours(grid, c))))
+            lines.append(line)
+            if any(cell.status not in (MATCH, WITHIN, *_UNJUDGED) for cell in cells):
+                off.append(line)
+            if any(_differs(cell) for cell in cells):
+                values = (s for c in cells for s in (BLANK, _small(c.scale_value, c.decimals)))
+                own.append((Shown("label", row.label), *values))
         blocks.append(Block(title, tuple(lines)))
-    own = []
-    for row in grid.table.rows:
-        cells = [grid.cells[row.id, column.id] for column in grid.table.columns]
-        if any(_differs(cell) for cell in cells):
-            values = [item for cell in cells for item in (BLANK, _small(cell.scale_value, cell.decimals))]
-            own.append((Shown("label", row.label), *values, BLANK))
+        differing += [Block(title, tuple(off))] if off else []
     if own:
         blocks.append(Block(f"At this scale ({grid.scale})", tuple(own)))
-    return Layout(tuple(heads), tuple(blocks), tuple(_status_notes(grid)))
-
-
-def _row_status(cells: list[Cell]) -> Shown:
-    found = {status: sum(cell.status == status for cell in cells) for status in STATUSES}
-    found = {status: count for status, count in found.items() if count}
-    if len(found) == 1:
-        return Shown("status", next(iter(found)), note=cells[0].reason)
-    return Shown("status", ", ".join(f"{count} {status}" for status, count in found.items()))
+    printed = [cell for cell in grid.compared() if cell.status not in _UNJUDGED]
+    equal = sum(cell.status in (MATCH, WITHIN) for cell in printed)
+    summary = f"{equal} of {len(printed)} equal" if printed else "nothing to compare yet"
+    return Layout(tuple(heads), tuple(blocks), tuple(_notes(grid)), "", summary, tuple(differing))
 
 
 # --- notes ---------------------------------------------------------------------------------------------------------
 
 
-def _notes(project: Resolver, grid: Grid, gains_shown: bool) -> list[str]:
-    notes = _status_notes(grid)
-    if gains_shown:
-        measured = [
-            c for c in grid.table.columns if any(cell.kind == "measured" for cell in _metric_cells(grid, c))
-        ]
-        bases = {row for column in measured for row in baseline_rows(project, grid.artifact, column).values()}
-        labels = [row.label for row in grid.table.rows if row.id in bases]
-        which = labels[0] if len(labels) == 1 else "the baseline of the same size and length"
-        error = (
-            ", ± its standard error" if any(cell.gain_stderr is not None for cell in grid.compared()) else ""
-        )
-        notes.append(f"Δ base: difference from {which}, paired over seeds{error}.")
-    return notes
+#: How every difference of every table is judged.
+METHOD = (
+    f"Δ paired: difference from the baseline of the same size and length, seed by seed; its {_INTERVAL} over seeds and, where it "
+    "is known, the choice of text. Supported: the interval lies on the printed side of zero."
+)
 
 
-def _status_notes(grid: Grid) -> list[str]:
+def _method(grid: Grid) -> str:
+    judged = any(cell.gain_low is not None or cell.low is not None for cell in grid.compared())
+    return METHOD if judged else ""
+
+
+def _notes(grid: Grid) -> list[str]:
     notes = []
     cells = grid.compared()
-    statuses = {cell.status for cell in cells}
-    if any(cell.stderr is not None for cell in cells):
-        over = "each row's seeds" if _seeds_differ(grid) else f"{len(grid.seeds)} seeds"
-        notes.append(f"Ours: mean ± standard error over {over}.")
-    if NOT_COMPARABLE in statuses:
-        notes.append(
-            "Not comparable: models of this scale are far smaller than the paper's, so no cell is judged."
-        )
-    if "match" in statuses:
-        halves = any(cell.rule.startswith("half") for cell in cells)
-        rounds = ", or rounds to the printed digits" if halves else ""
-        sample = all(cell.metric.startswith("sample.") for cell in cells)
-        whence = "share of the token store's tokens," if sample else "computed from the paper-scale spec and"
-        notes.append(f"Match: {whence} equal to the printed value{rounds}.")
+    notes += _alone(grid)
+    if any(cell.status == DIVERGED for cell in cells):
+        found = sorted({c.reason.partition("; seed")[0] for c in cells if c.status == DIVERGED and c.reason})
+        notes.append(f"Diverged: {'; '.join(found[:4])}.")
     rules = sorted(
-        {cell.rule for cell in cells if cell.status in ("within", "off") and cell.kind == "measured"}
+        {c.rule for c in cells if c.status in (WITHIN, "off") and c.kind == "measured" and c.tolerance}
     )
-    if rules:
-        notes.append(f"Tolerance (the widest applies): {'; '.join(rules)}.")
-    reasons: dict[str, int] = {}
+    if rules and grid.comparable:
+        notes.append(f"Tolerance: {'; '.join(dict.fromkeys(rule.partition(';')[0] for rule in rules))}.")
+    missing: dict[str, int] = {}
     for cell in cells:
         if cell.status == NOT_RUN and cell.reason:
-            reasons[cell.reason] = reasons.get(cell.reason, 0) + 1
-    if reasons:
-        shown = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:4]
-        rest = len(reasons) - len(shown)
-        text = "; ".join(f"{reason} ({count} cells)" if count > 1 else reason for reason, count in shown)
-        notes.append(f"Not run: {text}{f'; and {rest} more reasons' if rest else ''}.")
-    diverged = sorted(
-        {cell.reason.partition("; seed")[0] for cell in cells if cell.status == DIVERGED and cell.reason}
-    )
-    if diverged:
-        notes.append(f"Diverged: {'; '.join(diverged[:4])}.")
+            missing[cell.reason] = missing.get(cell.reason, 0) + 1
+    if missing:
+        shown = sorted(missing.items(), key=lambda item: (-item[1], item[0]))[:3]
+        text = "; ".join(f"{reason} ({count} values)" if count > 1 else reason for reason, count in shown)
+        notes.append(f"Not run: {text}{'; and more' if len(missing) > 3 else ''}.")
     return notes
+
+
+def _alone(grid: Grid) -> list[str]:
+    """The baseline's value over fewer seeds than it has, where a row is paired over those: so that every difference can be checked."""
+    notes: dict[str, None] = {}
+    rows = {row.id: row.label for row in grid.table.rows}
+    for cell in grid.compared():
+        if not cell.base or cell.gain is None:
+            continue
+        base, seeds = grid.cells[cell.base, cell.column], list(cell.gain_per_seed)
+        for other in (base, cell):
+            if set(other.per_seed) - set(seeds):
+                value = sum(other.per_seed[seed] for seed in seeds) / len(seeds)
+                shown = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+                text = f"{rows[other.row]} over {shown} alone: {fixed(value, _decimals(other))}"
+                notes[text] = None
+    return ["; ".join(notes) + "."] if notes else []

@@ -11,17 +11,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from respath.comparison.claims import judge_claims
-from respath.comparison.diff import scale_note
 from respath.comparison.options import add_options, open_project
-from respath.comparison.provenance import provenance_of, provenance_of_artifact
+from respath.comparison.report import Report
 from respath.errors import OK, WRONG_USE, UserError, guard
-from respath.files import atomic_open, write_text
+from respath.files import atomic_open, read_json, write_text
+from respath.papers.library import Artifact
 from respath.papers.paper import Paper
-from respath.papers.resolve import Resolver
-from respath.reporting.footer import footer_lines
 from respath.reporting.latex import environment
-from respath.results.reader import Results
+from respath.reporting.layout import METHOD
+from respath.reporting.page import artifact_context, claim_context, claim_groups
+from respath.reporting.table import render
 
 #: Files that the documents load and that an installation may lack, with the Debian package of each.
 NEEDED = {
@@ -40,44 +39,53 @@ def citation(paper: Paper) -> str:
     return f"{', '.join(paper.authors)}. {paper.title}. {venue}arXiv {paper.arxiv}."
 
 
-def document(project: Resolver, results: Results, paper_id: str, folder: Path) -> str:
-    """The LaTeX document over what is rendered in ``folder``."""
-    paper = project.folder(paper_id).paper
-    artifacts = []
-    for artifact in project.artifacts(paper_id):
-        provenance = provenance_of_artifact(project, results, artifact)
-        rendered = folder / f"{artifact.id}.{'tex' if artifact.is_table else 'pdf'}"
-        artifacts.append(
-            {
-                "id": artifact.id,
-                "number": artifact.id.removeprefix("fig"),
-                "target": artifact.target,
-                "title": artifact.definition.title,
-                "caption": artifact.definition.caption.strip(),
-                "is_table": artifact.is_table,
-                "missing": not rendered.exists(),
-                "footer": footer_lines(provenance),
-                "specs": provenance.specs,
-            }
-        )
-    data = provenance_of(project, results, paper_id, [])
-    claims = judge_claims(project, results, paper_id)
+def document(report: Report, folder: Path) -> str:
+    """The LaTeX document of a report: its first page is the page's first screen. Figures are taken from ``folder``."""
+    paper = report.paper
+    shown = [artifact for artifact in report.artifacts if not report.is_empty(artifact)]
+    absent = [artifact for artifact in report.artifacts if report.is_empty(artifact)]
+    tables = {
+        True: [a for a in shown if a.is_table and a.definition.kind != "runs"],
+        False: [a for a in shown if a.is_table and a.definition.kind == "runs"],
+    }
+    tex = {kind: [render(report, a)[1]["tex"] for a in found] for kind, found in tables.items()}
     return (
-        environment(project)
+        environment(report.project)
         .get_template("paper.tex.j2")
         .render(
             title=paper.title,
             citation=citation(paper),
-            scale=project.scale.id,
-            scale_line=f"Scale {project.scale.id}"
-            f", seed{'s' * (len(project.seeds) > 1)} {', '.join(map(str, project.seeds))}",
-            scale_note=scale_note(project),
-            comparable=project.scale.comparable,
-            data_note=data.data_note if data.stand_in else "",
-            artifacts=artifacts,
-            claims=[{"title": c.claim.title, "verdict": c.verdict, "reason": c.reason} for c in claims],
+            scale=report.scale.id,
+            ended=report.ended,
+            wanted=len(report.runs),
+            headline=report.headline,
+            sure=report.sure,
+            main=[claim_context(report, claim, None) for claim in report.main],
+            groups=claim_groups(report) if report.claims else [],
+            tally=report.tally,
+            counts=report.counts.texts(),
+            data_note=report.provenance.data_note if report.provenance.stand_in else "",
+            method=METHOD,
+            tables=tex[False],
+            settings=tex[True],
+            figures=[_figure(artifact, folder) for artifact in shown if not artifact.is_table],
+            absent=[artifact_context(report, artifact) for artifact in absent],
+            missing=report.missing(),
         )
     )
+
+
+def _figure(artifact: Artifact, folder: Path) -> dict[str, object]:
+    words = folder / f"{artifact.id}.json"
+    said = read_json(words)["caption"] if words.exists() else artifact.definition.caption.strip()
+    return {
+        "id": artifact.id,
+        "number": artifact.id.removeprefix("fig"),
+        "target": artifact.target,
+        "title": artifact.definition.title,
+        "caption": said,
+        "missing": not (folder / f"{artifact.id}.pdf").exists(),
+    }
 
 
 class NoTex(UserError):
@@ -165,7 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
     project.folder(options.paper)
     folder = options.out_dir or project.root / "reports" / "out" / project.scale.id / options.paper
     tex = folder / f"{options.paper}.tex"
-    write_text(tex, document(project, results, options.paper, folder))
+    write_text(tex, document(Report(project, results, options.paper), folder))
     try:
         program = engine()
     except NoTex as missing:

@@ -7,21 +7,18 @@ import csv
 import hashlib
 import io
 import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import jinja2
-
-from respath.comparison.cells import Cell, Grid, build_grid
+from respath.comparison.cells import Cell, Grid
 from respath.comparison.options import add_artifact_options, open_artifact
-from respath.comparison.provenance import Provenance, provenance_of_artifact
+from respath.comparison.report import Report, take_away
 from respath.errors import OK, UserError, guard
 from respath.files import write_text
 from respath.papers.library import Artifact
-from respath.papers.resolve import Resolver
 from respath.reporting.footer import footer_lines, specs_line
-from respath.reporting.latex import environment, tabular, templates_of
-from respath.reporting.layout import Layout, Shown, lay_out, short_status
-from respath.results.reader import Results
+from respath.reporting.latex import environment, tabular
+from respath.reporting.layout import Block, Layout, lay_out, plain_cell
 
 _CSV_FIELDS = (
     "table",
@@ -47,8 +44,12 @@ _CSV_FIELDS = (
     "status",
     "reason",
     "gain",
-    "gain_stderr",
+    "gain_low",
+    "gain_high",
+    "gain_per_seed",
     "printed_gain",
+    "verdict",
+    "claim",
     "scale",
     "scale_value",
     "runs",
@@ -70,11 +71,16 @@ def csv_text(grid: Grid) -> str:
             "column_label": columns[cell.column],
         }
         record |= {
-            "per_seed": ";".join(f"{s}={v!r}" for s, v in cell.per_seed.items()),
+            "per_seed": _by_seed(cell.per_seed),
+            "gain_per_seed": _by_seed(cell.gain_per_seed),
             "runs": ";".join(cell.runs),
         }
         writer.writerow(record | {"scale": grid.scale})
     return stream.getvalue()
+
+
+def _by_seed(values: dict[int, float]) -> str:
+    return ";".join(f"{seed}={value!r}" for seed, value in values.items())
 
 
 def _plain(value: Any) -> Any:
@@ -86,129 +92,130 @@ def _plain(value: Any) -> Any:
 # --- LaTeX ---------------------------------------------------------------------------------------------------------
 
 
-def tex_text(project: Resolver, grid: Grid, layout: Layout, provenance: Provenance, csv_sha256: str) -> str:
+def tex_text(report: Report, grid: Grid, layout: Layout, csv_sha256: str) -> str:
     """The table as a LaTeX float; reports/templates/paper.tex.j2 has the preamble that it needs."""
-    parts = tabular(layout, mixed=grid.table.kind == "configuration")
+    provenance = report.provenance_of(grid.artifact)
     return (
-        environment(project)
+        environment(report.project)
         .get_template("table.tex.j2")
         .render(
             target=grid.artifact.target,
             csv_name=f"{grid.artifact.id}.csv",
             csv_sha256=csv_sha256,
             comments=[line for line in (*footer_lines(provenance), specs_line(provenance)) if line],
-            comparable=grid.comparable,
-            scale=grid.scale,
             title=grid.table.title,
-            caption=_caption(grid),
+            caption=_caption(report, grid, layout),
             # The paper's own number, whatever order tables are included in.
             number=grid.artifact.id.removeprefix("table"),
             label=grid.artifact.target.replace("_", "-"),
-            notes=layout.notes,
+            notes=list(filter(None, (layout.method, *layout.notes))),
             footer=footer_lines(provenance),
-            specs=provenance.specs,
-            **parts,
+            **tabular(layout, layout.blocks, grid.table.kind == "configuration"),
         )
     )
 
 
-def _caption(grid: Grid) -> str:
-    source = f"Section {grid.table.section} of the paper."
-    return " ".join(text for text in (grid.table.caption.strip(), source, grid.table.note.strip()) if text)
+def _caption(report: Report, grid: Grid, layout: Layout) -> str:
+    """The finding, then what is shown and where the paper has it."""
+    parts = (
+        f"{layout.summary}." if layout.summary else take_away(report, grid),
+        grid.table.caption.strip(),
+        f"Section {grid.table.section} of the paper, scale {grid.scale}.",
+        grid.table.note.strip(),
+    )
+    return " ".join(filter(None, parts))
 
 
 # --- Markdown ------------------------------------------------------------------------------------------------------
 
 
-def _md(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+def md(text: str) -> str:
+    """Text that stays one cell of a Markdown table."""
+    return str(text).replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
-def plain_cell(cell: Shown) -> str:
-    """A cell as text for readers: minus signs, grouped digits, ± between value and standard error."""
-    if not cell.is_number:
-        return short_status(cell.text) if cell.kind in ("status", "number") else cell.text.replace("--", "–")
-    sign = {"-": "−", "+": "+"}.get(cell.text[0], "")
-    digits, _, decimals = cell.text.lstrip("+-").partition(".")
-    grouped = f"{int(digits):,}" if len(digits) > 4 else digits
-    value = f"{sign}{grouped}.{decimals}" if decimals else f"{sign}{grouped}"
-    return f"{value} ± {cell.error}" if cell.error else value
+def md_row(cells: Iterable[Any]) -> str:
+    """A row of a Markdown table."""
+    return "| " + " | ".join(md(cell) for cell in cells) + " |"
 
 
-def _md_cell(cell: Shown) -> str:
-    text = _md(plain_cell(cell))
-    return f"**{text}**" if cell.bold and text else text
-
-
-def md_text(project: Resolver, grid: Grid, layout: Layout, provenance: Provenance, csv_sha256: str) -> str:
-    """The table as Markdown (GitHub's tables, mathematics between dollars)."""
-    env = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(templates_of(project)),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-        undefined=jinja2.StrictUndefined,
-    )
-    heads = [head.full or head.text for head in layout.heads]
-    lines = []
-    for block in layout.blocks:
+def md_table(layout: Layout, blocks: Sequence[Block]) -> list[str]:
+    """A layout as the lines of a Markdown table; Δ and its interval share a column."""
+    joined = [head.kind == "interval" and head.key == "interval" for head in layout.heads]
+    heads = [head for head, with_last in zip(layout.heads, joined, strict=True) if not with_last]
+    lines = [
+        md_row(f"{head.text} [95 %]" if head.key == "delta" else head.full or head.text for head in heads),
+        "|" + "|".join("--:" if head.kind == "number" else ":--" for head in heads) + "|",
+    ]
+    for block in blocks:
         if block.title:
-            lines.append("| " + " | ".join([f"*{_md(block.title)}*", *[""] * (len(heads) - 1)]) + " |")
-        lines += ["| " + " | ".join(_md_cell(cell) for cell in row) + " |" for row in block.rows]
-    return env.get_template("table.md.j2").render(
-        target=grid.artifact.target,
-        csv_name=f"{grid.artifact.id}.csv",
-        csv_sha256=csv_sha256,
-        heading=_md(f"{grid.artifact.id}: {grid.table.title}"),
-        comparable=grid.comparable,
-        scale=grid.scale,
-        caption=_md(_caption(grid)),
-        header="| " + " | ".join(_md(text) for text in heads) + " |",
-        rule="|" + "|".join("--:" if head.kind == "number" else ":--" for head in layout.heads) + "|",
-        lines=lines,
-        notes=[_md(note) for note in layout.notes],
-        footer=_md(" ".join([*footer_lines(provenance), specs_line(provenance)]).strip()),
-    )
+            lines.append(md_row([f"*{block.title}*", *[""] * (len(heads) - 1)]))
+        for row in block.rows:
+            cells: list[str] = []
+            for cell, with_last in zip(row, joined, strict=True):
+                text = plain_cell(cell)
+                if with_last:
+                    cells[-1] = f"{cells[-1]} {text}".strip()
+                else:
+                    cells.append(f"**{text}**" if cell.bold and text else text)
+            lines.append(md_row(cells))
+    return lines
+
+
+def md_text(report: Report, grid: Grid, layout: Layout, csv_sha256: str) -> str:
+    """The table as Markdown (GitHub's tables, mathematics between dollars); hashes of specs stand in the CSV."""
+    provenance = report.provenance_of(grid.artifact)
+    source = f"Source: {grid.artifact.id}.csv, sha256 {csv_sha256}"
+    lines = [
+        f"<!-- Generated by `snakemake {grid.artifact.target}`, do not edit. {source} -->",
+        f"### {md(grid.artifact.id)}: {md(grid.table.title)}",
+        "",
+        md(_caption(report, grid, layout)),
+        "",
+        *md_table(layout, layout.blocks),
+        "",
+        *[f"* {md(note)}" for note in (layout.method, *layout.notes) if note],
+        "",
+        f"<sub>{md(' '.join(footer_lines(provenance)))}</sub>",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 # --- command -------------------------------------------------------------------------------------------------------
 
 
-def render(project: Resolver, results: Results, artifact: Artifact) -> tuple[Grid, dict[str, str]]:
+def render(report: Report, artifact: Artifact) -> tuple[Grid, dict[str, str]]:
     """The grid of a table and its texts by ending (csv, tex, md)."""
     if not artifact.is_table:
         raise UserError(f"{artifact.target} is a figure; use python -m respath.reporting.figure")
-    grid = build_grid(project, results, artifact)
-    layout = lay_out(project, grid)
-    provenance = provenance_of_artifact(project, results, artifact)
+    grid = report.grids[artifact.id]
+    layout = lay_out(grid)
     table = csv_text(grid)
     digest = hashlib.sha256(table.encode()).hexdigest()
-    texts = {
+    return grid, {
         "csv": table,
-        "tex": tex_text(project, grid, layout, provenance, digest),
-        "md": md_text(project, grid, layout, provenance, digest),
+        "tex": tex_text(report, grid, layout, digest),
+        "md": md_text(report, grid, layout, digest),
     }
-    return grid, texts
 
 
 def describe(cells: list[Cell]) -> str:
-    """``10 cells: 8 match, 2 not run``."""
+    """``10 values: 8 match, 2 not run``."""
     counts: dict[str, int] = {}
     for cell in cells:
         counts[cell.status] = counts.get(cell.status, 0) + 1
-    return f"{len(cells)} cells: " + ", ".join(
+    return f"{len(cells)} values: " + ", ".join(
         f"{number} {status}" for status, number in sorted(counts.items())
     )
 
 
 @guard
 def main(arguments: list[str] | None = None) -> int:
-    """Write DIR/<table>.{csv,tex,md} and print their place and the count of cells per status."""
+    """Write DIR/<table>.{csv,tex,md} and print their place and the count of values per status."""
     parser = argparse.ArgumentParser(prog="python -m respath.reporting.table", description=__doc__)
     add_artifact_options(parser, "table to render")
     project, results, artifact, folder = open_artifact(parser.parse_args(arguments))
-    grid, texts = render(project, results, artifact)
+    grid, texts = render(Report(project, results, artifact.paper, [artifact.id]), artifact)
     for ending, text in texts.items():
         write_text(folder / f"{artifact.id}.{ending}", text)
     print(f"{folder / artifact.id}.{{csv,tex,md}}: {describe(grid.compared())}")

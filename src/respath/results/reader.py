@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from respath.config.request import RunRequest
 from respath.errors import UserError
+from respath.papers.needs import key_of
 from respath.papers.resolve import Resolver, Run
 from respath.papers.subjects import Resolved
 from respath.quantities.derived import DERIVED, Derived
@@ -88,7 +89,7 @@ class Results:
         )
         by_seed = {}
         for seed in seeds:
-            readings = [sample.by_seed.get(seed, sample.by_seed.get(None)) for sample in samples]
+            readings = [sample.by_seed[seed if seed in sample.by_seed else None] for sample in samples]
             problem = next((reading for reading in readings if reading.state != "measured"), None)
             by_seed[seed] = problem or derived.compute(quantity, readings)
         runs = dict.fromkeys(run for sample in samples for run in sample.runs)
@@ -99,8 +100,11 @@ class Results:
     ) -> tuple[dict[int | None, Reading], tuple[str, ...]]:
         project, subject = self.project, quantity.subject
         if kind.of in ("run", "start"):
-            runs = project.runs(paper, subject)
-            readings = {run.seed: self._of_run(paper, run, subject, kind, name) for run in runs}
+            request = quantity.run
+            runs = project.runs(paper, request)
+            readings: dict[int | None, Reading] = {
+                run.seed: self._of_run(paper, run, request, kind, name) for run in runs
+            }
             return readings, tuple(run.id for run in runs)
         expects = {"checkpoint": Checkpoint, "data": Domain}.get(kind.of, RunRequest)
         if not isinstance(subject, expects):
@@ -119,7 +123,7 @@ class Results:
             return {None: kind.value(document, name, resolved)}, ()
         key = self.key(paper, checkpoint=resolved.entry)
         if isinstance(subject, RunRequest):
-            key |= {"size": subject.size or "", "variant": subject.variant or ""}
+            key |= key_of(project, paper, subject)
         lacks = kind.lacks or f"{self.store.path(kind.name, key)} is not there yet"
         return {None: self._read(kind, name, key, resolved, lacks)}, ()
 

@@ -75,8 +75,9 @@ class Store:
         return None
 
     def _shown(self, path: Path) -> str:
-        inside = self.root is not None and path.is_relative_to(self.root)
-        return str(path.relative_to(self.root)) if inside else str(path)
+        if self.root is not None and path.is_relative_to(self.root):
+            return str(path.relative_to(self.root))
+        return str(path)
 
 
 def _checked(kind: Kind, path: Path, key: Key) -> dict[str, Any]:

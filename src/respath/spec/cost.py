@@ -240,10 +240,12 @@ def cache_bytes(
 def saved(spec: ModelSpec, baseline: ModelSpec, context: int, batch: int = 1) -> Saved:
     """What a model saves of its baseline's cache at ``context`` tokens and ``batch`` sequences, net of its token tables."""
     tables = spec.values.parameters(spec).get("tables", 0)
-    found = {}
-    for suffix, cache in (("", "full"), ("_windows", "window")):
+    found: dict[str, float] = {}
+    caches: tuple[tuple[str, Keeps], ...] = (("", "full"), ("_windows", "window"))
+    for suffix, cache in caches:
         keys, values, _ = (batch * rows * baseline.kv_width for rows in _rows(baseline, context, cache))
-        kept = batch * sum(_rows(spec, context, cache)[:2]) * spec.kv_width
+        kept_keys, kept_values, _ = _rows(spec, context, cache)
+        kept = batch * (kept_keys + kept_values) * spec.kv_width
         net = keys + values - kept - tables
         found |= {f"of_cache{suffix}": net / (keys + values), f"of_values{suffix}": net / values}
     return Saved(**found)
