@@ -13,7 +13,7 @@ import torch
 
 from respath.errors import UserError
 from respath.files import sha256_file
-from respath.model.export import export, load_exported, why_not_hugging_face
+from respath.model.export import READ_AT_LEAST, export, load_exported, why_not_hugging_face
 from respath.papers.library import find_root
 from tests.unit.backbone_models import BACKBONES, PATHS, perturbed, some_ids, spec_of
 
@@ -119,6 +119,8 @@ def test_a_tokenizer_travels_along_and_transformers_reads_it(tmp_path):
     assert loaded("a small test")["input_ids"] == tokenizer.encode("a small test").ids
     assert loaded.eos_token == "<|endoftext|>" and loaded.eos_token_id == 0
     assert json.loads((tmp_path / "out" / "config.json").read_text())["eos_token_id"] == 0
+    # Not the length that was trained on: lm-eval's readers of such a folder would refuse longer items.
+    assert loaded.model_max_length >= READ_AT_LEAST > 64
 
 
 def test_a_folder_that_is_no_export_or_is_damaged_is_refused_in_one_line(tmp_path):

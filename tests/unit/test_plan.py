@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from respath.accounting import account
 from respath.accounting import plan as planning
 from respath.accounting.data_cost import TOKEN_BYTES, data_cost, extrapolated, rates
-from respath.cli import main
+from respath.cli import _data_table, _targets_table, amount, main
 from respath.errors import UserError
 from respath.files import write_json
 from respath.papers import needs
@@ -225,3 +228,19 @@ def test_the_command_prints_targets_data_and_assumptions(root, capsys, monkeypat
     assert main() == 0
     result = json.loads(capsys.readouterr().out)
     assert {"targets", "total", "data", "extrapolation", "assumptions"} <= set(result)
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_a_plan_fits_eighty_columns(width):
+    """And a wide terminal shows more. Numbers are never cut."""
+    project = open_papers(Path(__file__).parents[2], {"scale": "paper", "papers": ["resformer"]})
+    result = planning.plan(project, project.artifacts(), planning.assumptions(project, "paper"))
+    console = Console(width=width, record=True, file=io.StringIO())
+    for table in (_targets_table(result, width), _data_table(result, width)):
+        console.print(table)
+    text = console.export_text()
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+    assert "…" not in text and "..." not in text
+    total = result["total"]
+    assert f"{amount(total['flops'])} " in text and f"{amount(total['disk'], 'B')} " in text
+    assert ("device time" in text) == (width >= 110)
