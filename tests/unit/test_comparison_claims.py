@@ -357,7 +357,8 @@ def test_what_a_claim_is_given_must_be_supported_or_it_is_not_judged(tmp_path):
     unmet = judged(left={"size": "S", "variant": "odd"})
     assert unmet.verdict == "not judged at this scale" and unmet.tests[0].verdict == "supported"
     assert unmet.reason.startswith("given that: It (contradicted)")
-    # A ground that this scale does not judge, or that was not run, decides nothing.
+    # A ground that this scale does not judge, or that was not run often enough, decides nothing.
+    assert judged(left={"size": "S", "variant": "odd"}, needs_seeds=4).verdict == "supported"
     assert judged(left={"size": "S", "variant": "odd"}, judged_at=["mini"]).verdict == "supported"
     assert judged(left={"size": "M", "variant": "odd"}).verdict == "supported"
 

@@ -27,6 +27,7 @@ from respath.quantities.verdicts import (
     NOT_JUDGED,
     NOT_RUN,
     SUPPORTED,
+    TOO_FEW,
     UNDECIDED,
     Comparison,
     Hypothesis,
@@ -129,9 +130,9 @@ def judge_claims(
 def _without_ground(
     claims: Sequence[Claim], given: Sequence[str], found: dict[str, Verdict]
 ) -> dict[str, str]:
-    """Claims that say nothing here, and why: what they are given is judged and not supported. What was not run decides nothing."""
+    """Claims that say nothing here, and why: what they are given is judged and not supported. What was not run, or too seldom, decides nothing."""
     of = {claim.id: claim for claim in claims}
-    open_ = (NOT_RUN, NOT_JUDGED, SUPPORTED)
+    open_ = (NOT_RUN, TOO_FEW, NOT_JUDGED, SUPPORTED)
     unmet = {name: found[name].verdict for name in of if found[name].verdict not in open_}
     reasons = {}
     for claim in claims:
