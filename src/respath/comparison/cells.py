@@ -215,6 +215,12 @@ def build_grid(project: Resolver, results: Results, artifact: Artifact, judge: J
     )
 
 
+def millions(count: float) -> str:
+    """``0.54M``, ``82M``, ``20,000M``."""
+    value = count / 1e6
+    return f"{value:,.0f}M" if value >= 10 else f"{value:.2g}M"
+
+
 def _sizes(project: Resolver, results: Results, artifact: Artifact) -> tuple[str, str]:
     table, baseline = artifact.definition, project.folder(artifact.paper).paper.accounting.baseline
     sizes = {table.request(row, column).size for row in table.rows for column in table.columns}
@@ -225,7 +231,7 @@ def _sizes(project: Resolver, results: Results, artifact: Artifact) -> tuple[str
     counted = results.sample(
         artifact.paper, Quantity("account.parameters.total", model, own_scale=True)
     ).value
-    return size, f"{counted / 1e6:.2g}M"
+    return size, millions(counted)
 
 
 def _check_columns(artifact: Artifact, printed: Reported | None) -> None:

@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Collection, Iterator, Sequence
 
-from respath.comparison.cells import MATCH, NOT_RUN, OFF, STATUSES, Cell, Grid, build_grid
+from respath.comparison.cells import MATCH, NOT_RUN, OFF, STATUSES, Cell, Grid, build_grid, millions
 from respath.comparison.claims import Judge, JudgedClaim
 from respath.comparison.costs import duration, estimates
 from respath.comparison.provenance import Provenance, provenance_of, provenance_of_artifact
@@ -361,8 +361,8 @@ class Report:
         unit = metrics.unit_of(first.claim.tests[0].metric)
         seen = first.shown.interval.detectable
         sentences = [
-            f"How sure: {seeds} seed{'s' * (counts != [1])} of {parameters / 1e6:.3g}M-parameter models, "
-            f"{run.spec.recipe.tokens / 1e6:.3g}M tokens of {text}.",
+            f"How sure: {seeds} seed{'s' * (counts != [1])} of {millions(parameters)}-parameter models, "
+            f"{millions(run.spec.recipe.tokens)} tokens of {text}.",
             f"Differences below about {seen:.1g} {unit.replace('/', ' per ')} go unseen.".replace("  ", " "),
         ]
         kept = sum(claim.found.adjusted is not None and claim.found.adjusted < LEVEL for claim in self.main)
