@@ -136,13 +136,14 @@ def _training(rows: list[dict[str, Any]], about: dict[str, Any]) -> list[str]:
 
 def _decoding(rows: list[dict[str, Any]], about: dict[str, Any]) -> list[str]:
     lines = table(
-        ("variant", "tokens/s", "cache", "as the formula says", "error of logits"),
+        ("variant", "tokens/s", "cache", "as the formula says", "peak memory", "error of logits"),
         (
             (
                 row["variant"],
                 f"{row['tokens_per_second']:,.0f}",
                 f"{row['cache_bytes'] / 1e6:.1f} MB",
                 "yes" if row["cache_bytes"] == row["formula_bytes"] else "**no**",
+                gigabytes(row.get("peak_bytes")),
                 number(row["logit_error"], ".0e"),
             )
             for row in _whole(rows, "cache_bytes")
@@ -150,7 +151,7 @@ def _decoding(rows: list[dict[str, Any]], about: dict[str, Any]) -> list[str]:
     )
     text = [
         f"One token at a time in bf16, {_shape(about)}. Logits: largest difference from the full forward pass over the largest",
-        "logit, in float64 on smaller models.",
+        "logit, in float64 on smaller models. folded: coefficients in W_O; host, prefetch: value tables in host memory.",
     ]
     return ["", "### Decoding on a GPU", "", *text, *lines] if lines else []
 

@@ -25,6 +25,7 @@ from benchmarks.variants import (
 )
 from respath.accounting import account
 from respath.accounting.plan import PEAK_FLOPS, peak_key
+from respath.measure.decoding import made
 from respath.measure.timing import Decoder, timed, training_step
 from respath.model import build_model
 from respath.papers.resolve import Resolver, papers_at
@@ -58,6 +59,8 @@ DECODED = {
     "resformer": ("transformer", "svformer", "gqa2", "gqa8", "cla2", "svformer-gqa4"),
     "bov": ("baseline", "bov", "bov-every-layer", "v1-last-third"),
 }
+#: Of these, in which further ways (``respath.measure.decoding``).
+DECODED_WAYS = {("bov", "bov"): ("folded", "host", "prefetch")}
 DECODE_SHAPES = {
     False: {"width": 512, "context": 2048, "batch": 8},
     True: {"width": 64, "context": 64, "batch": 2},
@@ -329,8 +332,8 @@ def run_variants(part: Part) -> None:
 # --- decoding -------------------------------------------------------------------------------------------------------
 
 
-def decoding_error(spec: ModelSpec, device: str) -> float:
-    """Largest difference of logits, over the largest, between decoding and the full forward pass, in float64.
+def decoding_error(spec: ModelSpec, device: str, way: str) -> float:
+    """Largest difference of logits, over the largest, between decoding in a way and the full forward pass, in float64.
 
     Half of the tokens as a prompt, some as a chunk, the rest one by one; windows are shorter than the sequence.
     """
@@ -340,17 +343,18 @@ def decoding_error(spec: ModelSpec, device: str) -> float:
     cache = model.new_cache(2, time)
     with torch.inference_mode():
         full = model(ids)
+        made(model, way)
         cuts = [0, time // 2, time // 2 + 7, *range(time // 2 + 8, time + 1)]
         decoded = torch.cat([model(ids[:, a:b], cache=cache) for a, b in itertools.pairwise(cuts)], dim=1)
     return ((decoded - full).abs().max() / full.abs().max()).item()
 
 
-def measure_decoding(part: Part, project: Resolver, paper: str, variant: str) -> None:
+def measure_decoding(part: Part, project: Resolver, paper: str, variant: str, way: str) -> None:
     """One row: tokens per second with a cache, its bytes beside the closed form, and whether its logits are right."""
     shape = DECODE_SHAPES[part.small]
     spec = resized(project, paper, SIZES[paper], variant, shape["width"], shape["context"])
     checked = resized(project, paper, SIZES[paper], variant, 64, 32)
-    error = decoding_error(checked, part.device)
+    error = decoding_error(checked, part.device, way)
     part.free()
     tokens = 4 if part.small else DECODED_TOKENS
     dtype = torch.bfloat16 if part.cuda else torch.float32
@@ -364,11 +368,14 @@ def measure_decoding(part: Part, project: Resolver, paper: str, variant: str) ->
         dtype=dtype,
         device=part.device,
     )
+    made(decoder.model, way)
+    part.watch_memory()
     decoder()
     seconds = statistics.median(timed(decoder, part.device)[0] for _ in range(DECODE_CALLS))
     formula = cache_bytes(spec, decoder.cache.max_time, shape["batch"], bytes_per_element=dtype.itemsize)
     part.row(
-        variant=f"{paper}/{SIZES[paper]}/{variant}",
+        variant=named_way(paper, variant, way),
+        peak_bytes=part.peak(),
         tokens_per_second=tokens * shape["batch"] / seconds,
         seconds_per_token=seconds / tokens,
         cache_bytes=decoder.cache.nbytes,
@@ -378,19 +385,27 @@ def measure_decoding(part: Part, project: Resolver, paper: str, variant: str) ->
     )
 
 
+def named_way(paper: str, variant: str, way: str) -> str:
+    """A model by its name, with the way in which it decodes where that is not its own."""
+    return f"{paper}/{SIZES[paper]}/{variant}" + (f", {way}" if way != "device" else "")
+
+
 def run_decoding(part: Part) -> None:
     """Decoding of the variants whose caches differ."""
     project, slowest = papers_at("smoke"), 0.0
     part.about = {"shape": DECODE_SHAPES[part.small], "logit_limit": DECODE_LIMIT}
     for paper, variants in DECODED.items():
-        for variant in variants:
-            name = f"{paper}/{SIZES[paper]}/{variant}"
+        ways = [(one, way) for one in variants for way in ("device", *DECODED_WAYS.get((paper, one), ()))]
+        for variant, way in ways:
+            name = named_way(paper, variant, way)
             if not part.affords(f"decoding {name}", slowest):
                 continue
             before = part.left
             part.attempt(
                 {"variant": name},
-                lambda paper=paper, variant=variant: measure_decoding(part, project, paper, variant),
+                lambda paper=paper, variant=variant, way=way: measure_decoding(
+                    part, project, paper, variant, way
+                ),
                 check=True,
             )
             part.free()
