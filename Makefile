@@ -44,6 +44,7 @@ lint: $(VENV)/.ready  ## ruff, mypy, snakefmt, snakemake --lint, generated files
 	$(BIN)/snakemake --lint
 	$(BIN)/python -m respath.config.schema --check
 	$(BIN)/python -m respath.reporting.architectures --check
+	$(BIN)/python -m respath.reporting.replication --check
 
 bench: $(VENV)/.ready  ## measure, and write docs/performance.md
 	$(BIN)/python -m benchmarks
