@@ -36,13 +36,16 @@ TABLE = f"""
 """
 FIGURE = f"""
   oddcurves:
-    kind: curves
+    kind: panels
     title: "{ODD}"
     section: "0"
     caption: "{ODD}"
     run: {{size: 82M}}
-    variants: [transformer, "{ODD}"]
-    baseline: transformer
+    panels:
+      - kind: tokens
+        title: "{ODD}"
+        variants: [transformer, "{ODD}"]
+        baseline: transformer
 """
 
 
@@ -68,14 +71,18 @@ def test_it_renders_as_text_in_latex_markdown_csv_and_html(copy, project, monkey
     )
     assert r"a\_b\&c\%\$(x)" in tex and ODD not in tex
     assert ODD in md and ODD in csv
-    monkeypatch.setattr(figure, "render", lambda *arguments: {"png": b""})
+    monkeypatch.setattr(
+        figure,
+        "render",
+        lambda *arguments: {"svg": b"", "json": b'{"caption": {"finding": "", "marks": "", "missing": ""}}'},
+    )
     html = page.page(project, results, "resformer", copy.path)
     assert "a_b&amp;c%$(x)" in html and ODD not in html
 
 
 def test_it_is_a_label_in_a_figure(project):
     files = figure.render(project, Results(project), project.artifact("resformer_oddcurves"))
-    assert files["png"].startswith(b"\x89PNG") and files["pdf"].startswith(b"%PDF")
+    assert files["svg"].startswith(b"<svg") and files["pdf"].startswith(b"%PDF")
 
 
 @pytest.mark.slow

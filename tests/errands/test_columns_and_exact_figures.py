@@ -85,9 +85,9 @@ def test_kv_bytes_over_contexts_are_one_yaml_and_need_no_result(tmp_path):
         assert [(mark.x, mark.value) for mark in line.marks] == [
             (context, account_of(model, context=context).kv_cache.bytes) for context in (64, 128, 4096)
         ]
-        assert all(mark.stderr is None for mark in line.marks)
+        assert all(mark.difference is None for mark in line.marks)
     files = render(project, results, artifact)
-    assert set(files) == {"csv", "json", "svg", "pdf", "png"} and len(files["csv"].splitlines()) == 7
+    assert set(files) == {"csv", "json", "svg", "pdf"} and len(files["csv"].splitlines()) == 7
     assert scale_line(project, artifact) == "Scale smoke: nothing here is trained; shapes are the paper's own"
 
 
@@ -107,7 +107,7 @@ def test_points_stand_where_a_metric_of_their_shape_puts_them(tmp_path):
     results = Results(project, tmp_path)
     drawn = shown(project, results, artifact).panel("A").of("ours")[0].marks
     assert [mark.x for mark in drawn] == [account(results, size, "base") for size in "SML"]
-    assert [mark.seeds for mark in drawn] == [3, 3, 3]
+    assert [len(mark.seeds) for mark in drawn] == [3, 3, 3]
     for wrong, said in (({"at": "loss.mean"}, "is measured"), ({"at": None}, "takes its place from `x`")):
         document = {"kind": "panels", "title": "A figure", "section": "1", "panels": [{**panel, **wrong}]}
         with pytest.raises(ValueError, match=said):

@@ -39,7 +39,7 @@ NETWORK = (
 def rendered(copy: ProjectCopy, artifact) -> list[Path]:
     """The files of a table or figure."""
     folder = copy.path / "reports/out/smoke" / artifact.paper
-    endings = ("csv", "tex", "md") if artifact.is_table else ("csv", "json", "svg", "pdf", "png")
+    endings = ("csv", "tex", "md") if artifact.is_table else ("csv", "json", "svg", "pdf")
     return [folder / f"{artifact.id}.{ending}" for ending in endings]
 
 

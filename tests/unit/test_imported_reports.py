@@ -73,9 +73,9 @@ def test_a_bundle_keeps_where_it_came_from(made):
 
 
 def test_a_figure_of_curves_names_it_and_draws_the_others(made):
-    from respath.reporting.series import series_of
+    from respath.reporting.panels.build import shown
 
     project, results, _ = made
     artifact = next(a for a in project.artifacts("toy") if not a.is_table)
-    series = series_of(project, results, artifact)
-    assert any("imported, without a training curve" in note for note in series.notes)
+    notes = shown(project, results, artifact).notes
+    assert any("imported, without a training curve" in note for note in notes)

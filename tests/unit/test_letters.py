@@ -66,10 +66,10 @@ def test_letters_compose_and_come_apart_alike():
     assert latex("e\u0301") == latex("é") == "é"
     assert latex("ﬁ ﬀ Ａ ⅓") == "fi ff A 1/3"
     assert latex("λ₁ x² 10⁻³") == r"$\lambda$\textsubscript{1} x² 10\textsuperscript{$-$}³"
-    assert drawn("λ₁ / W₂") == r"λ$_{\mathregular{1}}$ / W$_{\mathregular{2}}$"
+    assert drawn("λ₁ / W₂") == "λ₁ / W₂" and drawn("$W_Q$ of λ₁") == "$W_Q$ of λ₁"
     assert plain(r"By $\lambda_{1} V'_n \le \mathrm{c}$") == "By λ_1 V'_n ≤ c" and plain("5 $") == "5 $"
     assert drawn("5 $ a_b") == r"5 \$ a_b"
-    assert drawn(r"$6 \le V'_n$") == r"$6 \leq V'_n$"
+    assert drawn(r"$6 \le V'_n$") == "6 ≤ V′ₙ" and drawn(r"$6 \le W_Q$") == r"$6 \leq W_Q$"
 
 
 @given(st.text())

@@ -438,8 +438,8 @@ def artifact_of(w):
 
 
 def rendered(artifact):
-    """The files of a table (CSV, LaTeX, Markdown) or of a figure (CSV, JSON, SVG, PDF, PNG)."""
-    endings = ("csv", "tex", "md") if artifact.is_table else ("csv", "json", "svg", "pdf", "png")
+    """The files of a table (CSV, LaTeX, Markdown) or of a figure (CSV, JSON, SVG, PDF)."""
+    endings = ("csv", "tex", "md") if artifact.is_table else ("csv", "json", "svg", "pdf")
     return [f"reports/out/{SCALE}/{artifact.paper}/{artifact.id}.{ending}" for ending in endings]
 
 

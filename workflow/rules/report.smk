@@ -32,16 +32,15 @@ rule table:
 
 
 rule figure:
-    "Draw one figure as CSV, SVG, PDF and PNG, with its caption as JSON."
+    "Draw one figure as SVG, PDF and CSV, with its caption as JSON."
     input:
         lambda w: results_of(artifact_of(w)),
     output:
         csv="reports/out/{scale}/{paper}/{figure}.csv",
         json="reports/out/{scale}/{paper}/{figure}.json",
-        svg="reports/out/{scale}/{paper}/{figure}.svg",
         pdf="reports/out/{scale}/{paper}/{figure}.pdf",
-        png=report(
-            "reports/out/{scale}/{paper}/{figure}.png",
+        svg=report(
+            "reports/out/{scale}/{paper}/{figure}.svg",
             caption="../report/figure.rst",
             category="{paper}",
             labels={"artifact": "{figure}", "scale": "{scale}"},

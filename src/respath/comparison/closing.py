@@ -117,9 +117,7 @@ def closing(
         for artifact in artifacts:
             paper = document["papers"][artifact.paper]
             found = paper["tables" if artifact.is_table else "figures"][artifact.id]
-            endings = ",".join(
-                ("csv", "tex", "md") if artifact.is_table else ("csv", "json", "svg", "pdf", "png")
-            )
+            endings = ",".join(("csv", "tex", "md") if artifact.is_table else ("csv", "json", "svg", "pdf"))
             how = f"{counts_text(found['counts'])}; " if artifact.is_table else ""
             lines.append(
                 f"{artifact.target}: {how}{folder_of(project, artifact)}/{artifact.id}.{{{endings}}}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import string
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -16,7 +16,7 @@ from respath.papers.reported import PrintedCell
 from respath.papers.tables import Only, target_names
 from respath.quantities import metrics
 from respath.quantities.analyses import unknown_series
-from respath.quantities.kinds import factor
+from respath.quantities.kinds import KINDS, factor
 from respath.quantities.quantity import Quantity
 from respath.spec.document import Document
 
@@ -30,6 +30,8 @@ class Wanted:
     key: str
     layers: tuple[RunRequest, ...]
     metrics: tuple[str, ...]
+    only: Only | None = None
+    """Scales at which it is read; None: at all of them."""
 
 
 class Axis(Document):
@@ -68,13 +70,22 @@ class Panel(Document):
 
 
 def _series(value: str | None) -> str | None:
-    if value is not None and (problem := unknown_series(value)):
-        raise ValueError(problem)
+    if value is not None:
+        whole = value.partition(".")[0] in KINDS
+        if problem := metrics.unknown(value, series=True) if whole else unknown_series(value):
+            raise ValueError(problem)
     return value
 
 
 def _analysis(series: str, untrained: bool = False) -> tuple[str, ...]:
-    return (f"{'untrained' if untrained else 'analysis'}.{series}",)
+    return (metric_of(series, untrained),)
+
+
+def metric_of(series: str, untrained: bool = False) -> str:
+    """The metric of a series: an analysis' ``module.name``, or any other metric that is a series by its whole name."""
+    if series.partition(".")[0] in KINDS:
+        return series
+    return f"{'untrained' if untrained else 'analysis'}.{series}"
 
 
 def _metric(value: str) -> str:
@@ -103,7 +114,7 @@ class SweepPoint(Document):
 
 
 class SweepLine(Document):
-    """Runs that differ in one number. Colour and label are those of the first point's variant unless told otherwise."""
+    """Runs that differ in one number. Colour is that of the first point's variant, and so is the label unless one is given."""
 
     label: Text | None = None
     run: RunRequest = RunRequest()
@@ -196,7 +207,7 @@ class Bar(Document):
 
 
 class Bars(Panel):
-    """A metric of several runs side by side, each as its distance from a reference run."""
+    """A metric of several runs: paired differences from a reference run as dots, or bars where zero means none (bytes, seconds)."""
 
     kind: Literal["bars"]
     x: Axis
@@ -306,6 +317,8 @@ class Matrix(Panel):
     y: Axis
     value: Axis
     """Label and scale of the colours."""
+    about: float | None = None
+    """Value that is white between two colours, e.g. the one that training starts from; none: 0 where there are both signs."""
     first: int = 1
     first_column: int | None = None
     """Where columns count from, if not as rows do."""
@@ -378,10 +391,31 @@ def _compared(panel):
 # --- training curves -------------------------------------------------------------------------------------------------
 
 
+class Floor(Document):
+    """A horizontal line that a loss should be below: what n-grams of a run's own tokens reach on the same rows."""
+
+    label: Text
+    metric: str = "ngrams.trigram.mean"
+    run: RunRequest = RunRequest()
+    only: Only | None = None
+    """Scales at which it is measured; none: all."""
+
+    _known = field_validator("metric")(_metric)
+
+
+def _floors(floors: Iterable[Floor], *layers: RunRequest) -> Iterator[Wanted]:
+    for i, floor in enumerate(floors):
+        yield Wanted(f"floors.{i}.run", (*layers, floor.run), (floor.metric,), floor.only)
+
+
+Curve = Literal["train.curve", "train.validation"]
+
+
 class Difference(Panel):
-    """Training loss minus a baseline's, against steps: relative training loss."""
+    """Training (or validation) loss minus a baseline's, against steps: relative loss."""
 
     kind: Literal["difference"]
+    metric: Curve = "train.curve"
     x: Axis = Axis(label="steps")
     y: Axis
     lines: tuple[RunLine, ...] = Field(min_length=1)
@@ -390,8 +424,8 @@ class Difference(Panel):
 
     def wanted(self):
         for i, line in enumerate(self.lines):
-            yield Wanted(f"lines.{i}.run", (self.run, line.run), ("train.curve",))
-            yield Wanted("baseline", (self.run, line.run, self.baseline), ("train.curve",))
+            yield Wanted(f"lines.{i}.run", (self.run, line.run), (self.metric,))
+            yield Wanted("baseline", (self.run, line.run, self.baseline), (self.metric,))
 
 
 class Crossing(Panel):
@@ -411,22 +445,27 @@ class Crossing(Panel):
 
 
 class Tokens(Panel):
-    """Training loss against tokens, read at every tenth of the training, and the data saved at equal loss."""
+    """Loss against tokens (of training, smoothed; or the validation history), and the data saved at equal loss."""
 
     kind: Literal["tokens"]
+    metric: Curve = "train.curve"
+    field: str = "loss"
+    """The column of the history that is drawn."""
     x: Axis = Axis(label="tokens")
     y: Axis = Axis(label="training loss (nats per token)")
     variants: tuple[str, ...] = Field(min_length=1)
     baseline: str
     saving: tuple[str, ...] = ()
-    """Variants whose saving is told, the headline first."""
+    """Variants whose saving is given, the headline first."""
+    floors: tuple[Floor, ...] = ()
     printed_saving: PrintedCell | None = None
 
     _drawn = model_validator(mode="after")(_compared)
 
     def wanted(self):
         for i, variant in enumerate(self.variants):
-            yield Wanted(f"variants.{i}", (self.run, RunRequest(variant=variant)), ("train.curve",))
+            yield Wanted(f"variants.{i}", (self.run, RunRequest(variant=variant)), (self.metric,))
+        yield from _floors(self.floors, self.run, RunRequest(variant=self.baseline))
 
 
 # --- sizes -----------------------------------------------------------------------------------------------------------
@@ -442,17 +481,20 @@ class Sizes(Panel):
     sizes: tuple[str, ...] = Field(min_length=1)
     baseline: str
     saving: tuple[str, ...] = ()
-    """Variants whose saving (or extra cost) is told, the headline first."""
+    """Variants whose saving (or extra cost) is given, the headline first."""
     printed_saving: PrintedCell | None = None
     """The percentage that the paper prints."""
     direction: Literal["fewer", "more"] = "fewer"
-    """Is it told how many fewer parameters, or how many more, are needed?"""
+    """Is it said how many fewer parameters, or how many more, are needed?"""
     printed: Printed | None = None
+    floors: tuple[Floor, ...] = ()
+    """Each at every size."""
 
     _drawn = model_validator(mode="after")(_compared)
 
     def wanted(self):
         for size in self.sizes:
+            yield from _floors(self.floors, self.run, RunRequest(size=size, variant=self.baseline))
             for i, variant in enumerate(self.variants):
                 request = RunRequest(size=size, variant=variant)
                 yield Wanted(f"variants.{i}", (self.run, request), ("loss.mean", "account.parameters.total"))
@@ -507,29 +549,15 @@ class Panels(Document):
             if scale and panel.only and scale not in panel.only.scales:
                 continue
             for wanted in panel.wanted():
+                if scale and wanted.only and scale not in wanted.only.scales:
+                    continue
                 run = merged(self.run, *wanted.layers)
                 yield from ((f"panels.{i}.{wanted.key}", Quantity(metric, run)) for metric in wanted.metrics)
-
-
-class Curves(Document):
-    """Training-loss curves of some runs against tokens, and their difference from a baseline."""
-
-    kind: Literal["curves"]
-    title: Text
-    section: Text
-    caption: Text = ""
-    run: RunRequest = RunRequest()
-    variants: tuple[str, ...]
-    baseline: str
-    reported: str | None = None
-
-
-Figure = Annotated[Curves | Panels, Field(discriminator="kind")]
 
 
 class Figures(Document):
     """papers/<id>/figures.yaml."""
 
-    figures: dict[str, Figure]
+    figures: dict[str, Panels]
 
     _targets = field_validator("figures")(target_names)

@@ -12,7 +12,7 @@ from respath.documents import Collector, Model, Place, load, load_list, where
 from respath.errors import UserError, did_you_mean
 from respath.papers.claims import Claim, Claims, Test
 from respath.papers.decisions import Decision
-from respath.papers.figures import Figure, Figures
+from respath.papers.figures import Figures, Panels
 from respath.papers.paper import Corpora, Paper, Variant, Variants
 from respath.papers.reported import PrintedCell, Reported, load_reported
 from respath.papers.scales import Scale, ScalePaper
@@ -43,7 +43,7 @@ class Artifact:
 
     paper: str
     id: str
-    definition: Table | Figure
+    definition: Table | Panels
 
     @property
     def target(self) -> str:
@@ -70,7 +70,7 @@ class PaperFolder:
     paper: Paper
     variants: dict[str, Variant]
     tables: dict[str, Table]
-    figures: dict[str, Figure]
+    figures: dict[str, Panels]
     claims: tuple[Claim, ...]
     variance: str
     given: tuple[str, ...]
@@ -85,7 +85,7 @@ class PaperFolder:
 
     def artifacts(self) -> list[Artifact]:
         """Tables, then figures, in the order of the files."""
-        definitions = (*self.tables.items(), *self.figures.items())
+        definitions: list[tuple[str, Table | Panels]] = [*self.tables.items(), *self.figures.items()]
         return [Artifact(self.id, name, definition) for name, definition in definitions]
 
     def printed(self, test: Test) -> dict[str, Any]:

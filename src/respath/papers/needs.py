@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator
 
 from respath.config.request import RunRequest, merged
 from respath.papers.claims import Claim
-from respath.papers.figures import Panel, Panels
+from respath.papers.figures import Panel
 from respath.papers.library import Artifact
 from respath.papers.resolve import Resolver, Run
 from respath.papers.tables import Row, Table
@@ -31,12 +31,8 @@ def named(artifact: Artifact) -> Iterator[tuple[str, Quantity]]:
                 quantity = definition.quantity(row, column)
                 if quantity is not None:
                     yield f"columns.{j}" if definition.kind == "configuration" else f"rows.{i}", quantity
-    elif isinstance(definition, Panels):
-        yield from definition.quantities()
     else:
-        for i, variant in enumerate(definition.variants):
-            run = merged(definition.run, RunRequest(variant=variant))
-            yield f"variants.{i}", Quantity("train.curve", run)
+        yield from definition.quantities()
 
 
 def claimed(claim: Claim) -> Iterator[tuple[str, Quantity]]:
@@ -74,9 +70,8 @@ def quantities(resolver: Resolver, artifact: Artifact) -> list[Quantity]:
             for row, quantity in cells
             if quantity and (is_exact(quantity.metric) or excluded(resolver, row) is None)
         ]
-    shown = definition.quantities(resolver.scale.id) if isinstance(definition, Panels) else named(artifact)
-    found = [quantity for _, quantity in shown]
-    for panel in getattr(definition, "panels", ()):
+    found = [quantity for _, quantity in definition.quantities(resolver.scale.id)]
+    for panel in definition.panels:
         if panel.kind == "checkpoints":
             metric = f"checkpoint.{panel.series}"
             found += [Quantity(metric, Checkpoint(name)) for name in resolver.settings.hf_models]

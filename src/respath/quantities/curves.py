@@ -103,6 +103,31 @@ def parameters_at_loss(
     return math.exp(min(roots, key=lambda root: abs(root - log))) if roots else None
 
 
+def quadratic_fit(
+    parameters: Sequence[float], losses: Sequence[float], points: int = 40
+) -> list[tuple[float, float]]:
+    """A least-squares quadratic in log parameters, at ``points`` places between the smallest and the largest model."""
+    import numpy as np
+
+    fit = np.polyfit(np.log(np.asarray(parameters, dtype=float)), losses, 2)
+    places = np.geomspace(min(parameters), max(parameters), points)
+    return [(float(n), float(np.polyval(fit, np.log(n)))) for n in places]
+
+
+def exponential_fit(
+    x: Sequence[float], y: Sequence[float], ends: tuple[float, float], points: int = 60
+) -> tuple[str, list[float], list[float]]:
+    """a exp(b x) by least squares of the logarithm: its formula, and its values at ``points`` places between two ends."""
+    import numpy as np
+
+    slope, intercept = np.polyfit(x, np.log(y), 1)
+    # A flat fit has a slope of rounding dust.
+    slope = 0.0 if abs(slope) * max(ends) < 1e-9 else slope
+    places = np.geomspace(*ends, points)
+    formula = f"{math.exp(intercept):.4g} exp({slope:.3g} T)".replace("-", "−")
+    return formula, places.tolist(), np.exp(intercept + slope * places).tolist()
+
+
 def saving_at_equal_loss(
     parameters: Sequence[float], left: Sequence[float], right: Sequence[float]
 ) -> float | None:

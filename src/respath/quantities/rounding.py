@@ -37,3 +37,20 @@ def significant(value: float, digits: int, sign: bool = False) -> str:
         return f"{value:{'+' if sign else ''}.{digits}g}"
     nearest = rounded(value, digits - 1 - math.floor(math.log10(abs(value))))
     return f"{float(nearest):{'+' if sign else ''}.{digits}g}"
+
+
+def human_tokens(tokens: float) -> tuple[float, str]:
+    """Divisor and unit for an axis of tokens: 2.1e10 -> (1e9, "B tokens")."""
+    for divisor, unit in ((1e9, "B tokens"), (1e6, "M tokens"), (1e3, "K tokens")):
+        if tokens >= 2 * divisor:
+            return divisor, unit
+    return 1.0, "tokens"
+
+
+def short_count(count: float) -> str:
+    """82.4e6 -> "82M", 1.04e6 -> "1.0M", 0.54e6 -> "0.54M", 350 -> "350"."""
+    for divisor, least, unit in ((1e9, 1e9, "B"), (1e6, 1e5, "M")):
+        if count >= least:
+            scaled = count / divisor
+            return f"{fixed(scaled, 0 if scaled >= 10 else 1 if scaled >= 1 else 2)}{unit}"
+    return f"{fixed(count / 1e3, 0)}K" if count >= 1e3 else fixed(count, 0)

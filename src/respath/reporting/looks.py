@@ -1,46 +1,76 @@
-"""How lines look in every figure: one style, dashes and markers that differ without colour, a head and a foot."""
+"""How figures look: colours that stay apart for every reader, one per model of a paper, dashes and markers, sizes of type."""
 
 from __future__ import annotations
 
 import bisect
-import colorsys
 import contextlib
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib.style
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.textpath import TextPath
 
-from respath.letters import check_formula, scripts, split_formulas
+from respath.letters import check_formula, plain, scripts, split_formulas
+from respath.quantities.verdicts import (
+    CONTRADICTED,
+    NO_EFFECT,
+    NOT_JUDGED,
+    NOT_RUN,
+    SUPPORTED,
+    TOO_FEW,
+    UNDECIDED,
+)
+from respath.reporting.panels.data import COLOURED
 
 STYLE = Path(__file__).with_name("respath.mplstyle")
 
-#: Dashes that differ without colour, in the order of variants.yaml; the baseline is first and solid.
+#: Lines on white: the baseline first. Under three colour deficiencies the smallest difference is 16 (CIEDE2000).
+PALETTE = ("#222222", "#1C62D4", "#B0401A", "#0FA07C", "#6D2F6B", "#C48300")
+#: The same models on a dark page; the smallest difference is 18.
+ON_DARK = ("#E6E7E5", "#3962F2", "#C83D09", "#32AE8D", "#CBA0D6", "#FF8D10")
+#: Everything beyond six lines, and lines that only stand behind others.
+GREY, BEHIND = "#767676", "#C9CDD1"
+INK, SOFT, HAIR = PALETTE[0], "#5F6368", "#D9DCDF"
+FOR, AGAINST = "#1C5FB8", "#B23A12"
+#: Colour on white -> name of the variable that a page may set, and the colour on a dark page.
+VARIABLES = {
+    **{c: (f"line-{k}", dark) for k, (c, dark) in enumerate(zip(PALETTE, ON_DARK, strict=True))},
+    GREY: ("line-grey", "#9AA0A6"),
+    BEHIND: ("line-behind", "#4A5156"),
+    SOFT: ("soft", "#A4A9AD"),
+    HAIR: ("hair", "#343A3E"),
+    FOR: ("for", "#8FBCF5"),
+    AGAINST: ("against", "#F2926B"),
+}
+#: Pages that are dark.
+DARK = "#15181A"
+
 DASHES = (
     (0, ()),
     (0, (5, 1.5)),
-    (0, (1, 1)),
-    (0, (4, 1.2, 1, 1.2)),
+    (0, (1.2, 1.2)),
+    (0, (4, 1.2, 1.2, 1.2)),
     (0, (8, 2)),
-    (0, (4, 1.2, 1, 1.2, 1, 1.2)),
-    (0, (2.2, 1.2)),
-    (0, (8, 1.5, 2, 1.5)),
-    (0, (1, 2.2)),
-    (0, (10, 1.2, 1, 1.2)),
+    (0, (4, 1.2, 1.2, 1.2, 1.2, 1.2)),
 )
-MARKERS = "osD^vPX<>*"
+MARKERS = "osD^vP"
 
-#: Inches.
-WIDTH = 7.2
-#: Luma above which a line is too pale.
-_BRIGHTEST = 0.62
-#: Letters of the foot in one line.
-_FOOT_LETTERS = 150
+#: Verdict -> colour, mark before its word, marker of its dot.
+VERDICT_LOOKS = {
+    SUPPORTED: (FOR, "✓", "o"),
+    CONTRADICTED: (AGAINST, "×", "s"),
+    NO_EFFECT: (SOFT, "=", "o"),
+    UNDECIDED: (SOFT, "┼", "o"),
+    TOO_FEW: (SOFT, "●○○", "o"),
+    NOT_RUN: (SOFT, "○", "o"),
+    NOT_JUDGED: (SOFT, "–", "o"),
+}
+
+#: Inches, and points: nothing is smaller than SMALL.
+WIDTH, NORMAL, SMALL = 7.0, 9.0, 8.0
 
 
 @contextlib.contextmanager
@@ -50,40 +80,38 @@ def style() -> Iterator[None]:
         yield
 
 
-def dash_indices(ranks: Sequence[int]) -> list[int]:
-    """Which dashes and marker each line gets: by its place in variants.yaml, moved on where two would be alike."""
+def line_looks(slots_of: Mapping[str, int]) -> dict[str, dict]:
+    """Colour, dashes and marker of lines by id, from their models' slots. Lines of one model share its colour, not its dashes."""
+    found: dict[str, dict] = {}
     used: set[int] = set()
-    chosen = []
-    for rank in ranks:
-        index = rank % len(DASHES)
-        while index in used and len(used) < len(DASHES):
-            index = (index + 1) % len(DASHES)
-        used.add(index)
-        chosen.append(index)
-    return chosen
+    for name, slot in slots_of.items():
+        place = slot % COLOURED
+        if place in used:
+            place = next((one for one in range(COLOURED) if one not in used), place)
+        used.add(place)
+        colour = PALETTE[slot] if slot < COLOURED else GREY
+        found[name] = {"color": colour, "linestyle": DASHES[place], "marker": MARKERS[place]}
+    return found
 
 
-def legible(colour: str) -> tuple[float, float, float]:
-    """A colour, darkened until a thin line of it stands out from white."""
-    red, green, blue = to_rgb(colour)
-    hue, lightness, saturation = colorsys.rgb_to_hls(red, green, blue)
-    while 0.2126 * red + 0.7152 * green + 0.0722 * blue > _BRIGHTEST:
-        lightness *= 0.96
-        red, green, blue = colorsys.hls_to_rgb(hue, lightness, saturation)
-    return red, green, blue
-
+# --- text ------------------------------------------------------------------------------------------------------------
 
 #: What mathtext calls otherwise than LaTeX.
 _MATHTEXT = {r"\textup": r"\mathrm", r"\le": r"\leq", r"\ge": r"\geq", r"\dots": r"\ldots"}
+_LOW = dict(zip("0123456789+−-=()aehijklmnoprstuvx", "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", strict=True))
+_HIGH = dict(zip("0123456789+−-=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ⁿ", strict=True))
 
 
 def drawn(text: str) -> str:
-    """Text for matplotlib: what stands between dollars and Unicode's sub- and superscripts as mathtext, all else as it is."""
+    """Text for matplotlib: letters that can be copied wherever Unicode has them, mathtext where a formula needs more."""
     parts: list[tuple[str, bool]] = []
     for part, is_formula in split_formulas(text):
         try:
             if is_formula:
                 check_formula(part)
+                if (letters := _letters(part)) is not None:
+                    parts.append((letters, False))
+                    continue
                 spaced = re.sub(
                     r"\\text(\{[^{}]*\})", lambda found: r"\mathrm" + found[1].replace(" ", r"\ "), part
                 )
@@ -93,19 +121,45 @@ def drawn(text: str) -> str:
         except ValueError:
             part = f"${part}$"
         for piece, script in scripts(part):
-            plain = piece.replace("$", r"\$")
-            parts.append((f"${script}{{\\mathregular{{{plain}}}}}$" if script else plain, bool(script)))
+            small = _small(piece, script)
+            if small is not None:
+                parts.append((small, False))
+                continue
+            quoted = piece.replace("$", r"\$")
+            parts.append((f"${script}{{\\mathregular{{{quoted}}}}}$", True))
     if any(formula for _, formula in parts):
         # Mathtext has one font, and sets all of a text that holds a formula.
-        parts = [(part if formula else "".join(map(_of_stix, part)), formula) for part, formula in parts]
-    return "".join(part for part, _ in parts)
+        parts = [(part if formula else "".join(map(_glyph, part)), formula) for part, formula in parts]
+    return "".join(part if formula else part.replace("$", r"\$") for part, formula in parts)
 
 
-def _of_stix(char: str) -> str:
-    """A character as the first font of the style has it: whole, as a letter and its marks, or its code point."""
+def _small(text: str, script: str) -> str | None:
+    """Text raised (``^``) or lowered (``_``) as Unicode's small letters; None where it lacks one."""
+    if not script:
+        return text
+    table = _LOW if script == "_" else _HIGH
+    return "".join(table[c] for c in text) if all(c in table for c in text) else None
+
+
+def _letters(formula: str) -> str | None:
+    """A formula as letters, ``V'_n`` as V′ₙ; None where its scripts or commands have none."""
+    pieces = []
+    for piece in re.split(r"([_^](?:\{[^{}]*\}|.))", formula):
+        script, inner = (piece[0], piece[1:]) if piece[:1] in ("_", "^") else ("", piece)
+        if "{" in inner.strip("{}") or (not script and ("{" in inner or "}" in inner)):
+            return None
+        small = _small(plain(f"${inner}$"), script)
+        if small is None:
+            return None
+        pieces.append(small.replace("'", "′").replace("-", "−"))
+    return "".join(pieces)
+
+
+def _glyph(char: str) -> str:
+    """A character as the font of the style has it: whole, as a letter and its marks, or its code point."""
     if char.isspace():
         return char
-    font = get_font(findfont("STIXGeneral"))
+    font = get_font(findfont("DejaVu Sans"))
     for form in (char, unicodedata.normalize("NFD", char)):
         if all(font.get_char_index(ord(part)) for part in form):
             return form
@@ -117,7 +171,7 @@ def _words(text: str) -> list[str]:
     return re.findall(r"(?:\$[^$]*\$|\S)+" if text.count("$") % 2 == 0 else r"\S+", text)
 
 
-def width_of(text: str, size: float) -> float:
+def width_of(text: str, size: float = SMALL) -> float:
     """Inches that the longest line of a text takes at a font size in points."""
     lines = (drawn(line) or " " for line in text.split("\n"))
     return (
@@ -125,7 +179,7 @@ def width_of(text: str, size: float) -> float:
     )
 
 
-def fitted(text: str, inches: float, size: float) -> str:
+def fitted(text: str, inches: float, size: float = SMALL) -> str:
     """Text in lines of at most so many inches at a font size; a word that is longer is broken."""
     if width_of(text, size) <= inches:
         return text
@@ -146,22 +200,27 @@ def fitted(text: str, inches: float, size: float) -> str:
     return "\n".join([*lines, line])
 
 
-def wrapped(text: str, width: int = _FOOT_LETTERS) -> str:
-    """Text in lines of at most so many letters; a formula is not broken."""
-    lines, line = [], ""
-    for word in _words(text):
-        if line and len(line) + len(word) + 1 > width:
-            lines.append(line)
-            line = word
-        else:
-            line = f"{line} {word}".strip()
-    return "\n".join([*lines, line])
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions near ``wanted``, at least ``gap`` apart and within low..high, in the same order: for labels of lines.
 
-
-def head_and_foot(figure: Figure, head: str, foot: str) -> None:
-    """Scale and seeds above the panels, and what is not drawn below them."""
-    height = figure.get_size_inches()[1]
-    look = {"color": "#555555", "ha": "left"}
-    figure.text(0.008, 1 - 0.047 / height, drawn(head), fontsize=8, va="top", style="italic", **look)
-    if foot:
-        figure.text(0.008, 0.037 / height, drawn(wrapped(foot)), fontsize=7, va="bottom", **look)
+    With too many labels for the room the gap shrinks to what fits.
+    """
+    if not wanted:
+        return []
+    gap = min(gap, (high - low) / max(1, len(wanted) - 1)) if len(wanted) > 1 else gap
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    # Pool neighbours that are too close around their common mean (as in isotonic regression).
+    pools: list[tuple[float, list[int]]] = []
+    for rank, index in enumerate(order):
+        pools.append((wanted[index] - rank * gap, [index]))
+        while len(pools) > 1 and pools[-1][0] < pools[-2][0]:
+            (b, right), (a, left) = pools.pop(), pools.pop()
+            pools.append(((a * len(left) + b * len(right)) / (len(left) + len(right)), left + right))
+    placed = [0.0] * len(wanted)
+    rank = 0
+    top = high - (len(wanted) - 1) * gap
+    for base, members in pools:
+        for index in members:
+            placed[index] = min(max(base, low), top) + rank * gap
+            rank += 1
+    return placed

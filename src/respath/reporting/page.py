@@ -296,12 +296,12 @@ def figure_context(report: Report, artifact: Artifact, folder: Path) -> dict[str
         files = {"svg": svg.read_bytes(), "json": words.read_bytes()}
     else:
         files = figures.render(report.project, report.results, artifact)
-    said = json.loads(files["json"]) if "json" in files else {}
+    said = json.loads(files["json"])
     return {
         **artifact_context(report, artifact),
-        "svg": inline_svg(files["svg"].decode(), artifact.id) if "svg" in files else "",
-        "words": said.get("caption", ""),
-        "alt": said.get("alt", "") or plain(artifact.definition.title),
+        "svg": inline_svg(files["svg"].decode(), artifact.id),
+        "words": " ".join(filter(None, said["caption"].values())),
+        "alt": said["alt"],
     }
 
 

@@ -77,13 +77,13 @@ def document(report: Report, folder: Path) -> str:
 
 def _figure(artifact: Artifact, folder: Path) -> dict[str, object]:
     words = folder / f"{artifact.id}.json"
-    said = read_json(words)["caption"] if words.exists() else artifact.definition.caption.strip()
+    parts = read_json(words)["caption"].values() if words.exists() else [artifact.definition.caption.strip()]
     return {
         "id": artifact.id,
         "number": artifact.id.removeprefix("fig"),
         "target": artifact.target,
         "title": artifact.definition.title,
-        "caption": said,
+        "caption": " ".join(filter(None, parts)),
         "missing": not (folder / f"{artifact.id}.pdf").exists(),
     }
 

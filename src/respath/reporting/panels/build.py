@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import string
 
 from respath.papers import needs
 from respath.papers.library import Artifact
 from respath.papers.resolve import Resolver
-from respath.reporting.panels import along, layers, sizes, sweeps, training
+from respath.reporting.panels import layers, sizes, sweeps, training
 from respath.reporting.panels.data import Drawn, Shown
 from respath.reporting.panels.reader import Reader
 from respath.results.reader import Results
@@ -17,7 +18,7 @@ READERS = {
     "sweep": sweeps.sweep,
     "bars": sweeps.bars,
     "layers": layers.layers,
-    "along": along.along,
+    "along": layers.along,
     "matrix": layers.matrix,
     "positions": layers.positions,
     "ranks": layers.ranks,
@@ -30,12 +31,20 @@ READERS = {
 
 
 def shown(project: Resolver, results: Results, artifact: Artifact) -> Shown:
-    """The panels of a figure with their values; what is missing is named in the notes."""
+    """The panels of a figure with their values; what is missing, and which panels are left out, is named in the notes."""
     reader = Reader(project, results, artifact)
-    panels = []
+    panels: list[Drawn] = []
     for letter, panel in zip(string.ascii_uppercase, artifact.definition.panels, strict=False):
         reader.panel = letter
+        title = reader.measured_name(panel.title)
+        sizes = {one for wanted in panel.wanted() if (one := reader.request(*wanted.layers).size)}
+        size = reader.size(sizes.pop()) if len(sizes) == 1 and title == panel.title else ""
         excluded = needs.excluded(project, panel)
-        read = READERS[panel.kind](reader, letter, panel) if excluded is None else None
-        panels.append(read or Drawn(letter, panel, empty=excluded))
-    return Shown(artifact.target, tuple(panels), reader.notes(), project.scale.comparable)
+        read = (
+            Drawn(letter, panel, empty=excluded) if excluded else READERS[panel.kind](reader, letter, panel)
+        )
+        panels.append(dataclasses.replace(read, title=title, size=size if "(" in size else ""))
+    left_out = [f"{panel.letter.lower()} ({panel.empty})" for panel in panels if panel.is_empty]
+    if left_out and len(panels) > 1:
+        reader.remark(f"Panel{'s' * (len(left_out) > 1)} left out: {', '.join(left_out)}.")
+    return Shown(artifact.target, tuple(panels), reader.notes())

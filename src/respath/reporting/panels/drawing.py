@@ -1,201 +1,193 @@
-"""Drawing a figure of panels: where the panels stand, their legends, head and foot. One function per kind draws the axes."""
+"""Where the panels of a figure stand, in inches: titles, axes, room for names, colour bars. ``axes`` draws what is in them."""
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 import math
-import string
 
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from respath.papers.figures import Panels
-from respath.reporting.looks import WIDTH, drawn, fitted, head_and_foot, width_of, wrapped
-from respath.reporting.panels import axes as kinds
+from respath.reporting.looks import INK, NORMAL, SMALL, SOFT, WIDTH, drawn, fitted, width_of
+from respath.reporting.panels import axes as forms
+from respath.reporting.panels.captions import axis_name
 from respath.reporting.panels.data import Drawn, Shown
 
-#: Inches: the head, one line of the foot, one line of a legend, the length of a legend's sample, space between entries.
-_HEAD, _FOOT_LINE, _LEGEND_LINE, _SAMPLE, _GAP = 0.25, 0.125, 0.14, 0.3, 0.13
-_LEGEND_SIZE = 7.5
-#: Inches of a panel's width that its axis labels take.
-_LABELS = 0.65
-#: Share of a panel's width that printed values take.
-_PRINTED = 0.3
-
-Entry = tuple[Line2D, str]
+#: Inches: room left of axes for ticks, below for ticks and name, between panels, one line of a title and of a name.
+_LEFT, _BOTTOM, _GAP, _TITLE, _NAME = 0.55, 0.42, 0.16, 0.17, 0.15
+#: How much wider bold letters are.
+_BOLD = 1.14
+#: Inches of a colour bar with its ticks and name, of a small multiple, and right of it.
+_BAR, _CELL, _RIGHT = 0.62, 1.15, 0.1
 
 
-def draw(shown: Shown, definition: Panels, note: str) -> Figure:
-    """The figure; ``note`` (scale and seeds) stands above the panels. Call inside ``style()``."""
-    rows = definition.layout or (string.ascii_uppercase[: len(definition.panels)],)
-    foot = " ".join(shown.notes)
-    looks = {panel.letter: kinds.looks(panel) for panel in shown.panels}
-    entries = {p.letter: [] if p.is_empty else kinds.entries(p, looks[p.letter]) for p in shown.panels}
-    shared = _that_fit(_shared(entries), WIDTH - 0.2)
-    legend_rows = _rows_of(shared, WIDTH - 0.2)[0] if shared else 0
-    head_height = _HEAD + legend_rows * _LEGEND_LINE + (0.04 if legend_rows else 0)
-    foot_height = _FOOT_LINE * len(wrapped(foot).splitlines()) + 0.06 if foot else 0.03
-    height = head_height + definition.height * len(rows) + foot_height
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    figure.get_layout_engine().set(
-        rect=(0, foot_height / height, 1, 1 - (head_height + foot_height) / height),
-        w_pad=0.05,
-        h_pad=0.05,
-        wspace=0.02,
-        hspace=0.02,
-    )
-    mosaic, widths = _mosaic(rows, {panel.letter for panel in shown.panels if _has_own_printed(panel)})
-    places = figure.subplot_mosaic(mosaic, empty_sentinel=".", width_ratios=widths)
-    for panel in shown.panels:
-        axes = places[panel.letter]
-        titled = "" if len(shown.panels) == 1 else f"{panel.letter.lower()}  "
-        whole = WIDTH * _share(mosaic, widths, panel.letter)
-        width = whole - _LABELS
-        own = [] if shared else _that_fit(entries[panel.letter], width)
-        rows_here, columns = _rows_of(own, width)
-        title = axes.set_title(
-            drawn(fitted(f"{titled}{panel.definition.title}", whole - 0.3, 9)),
-            pad=4 + (rows_here * _LEGEND_LINE * 72 + 2 if own else 0),
-        )
-        title.set_fontsize(9 if len(rows) < 3 else 8)
-        printed = places.get(panel.letter.lower())
-        if panel.is_empty:
-            kinds.empty(axes, "\n".join((panel.empty, *panel.texts)))
+@dataclasses.dataclass(frozen=True)
+class Box:
+    """A panel's place in inches from the top left."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+def draw(shown: Shown, definition: Panels, comparable: bool = False) -> Figure:
+    """The figure of all panels that have something to show. Call inside ``style()``."""
+    bars = {panel.letter: group for group in forms.groups_of_heat(shown.filled) for panel in group}
+    last = {group[-1].letter for group in bars.values()}
+    boxes, height = _boxes(shown, definition, last)
+    figure = Figure(figsize=(WIDTH, height))
+    places: dict[str, Axes] = {}
+    for panel in shown.filled:
+        box = boxes[panel.letter]
+        top = box.y + _head(figure, panel, box, len(shown.panels) > 1)
+        if forms.is_many(panel):
+            forms.many(_cells(figure, panel, box, top), panel, forms.looks(panel))
+            continue
+        inner = _inner(panel, box, top, panel.letter in last)
+        places[panel.letter] = axes = _axes(figure, inner)
+        if panel.form == "heat":
+            norm, colours = forms.colours_of(bars[panel.letter])
+            mesh = forms.heat(axes, panel, norm, colours, panel.letter in last)
+            if panel.letter in last:
+                _colour_bar(figure, mesh, panel, inner)
+        elif panel.form == "lines":
+            forms.lines(axes, panel, forms.looks(panel), comparable)
         else:
-            kinds.DRAW[panel.definition.kind](axes, panel, looks[panel.letter])
-        if own:
-            _legend(axes, own, columns)
-        if printed is not None:
-            kinds.printed(printed, panel, looks[panel.letter])
-            if shown.comparable and not panel.is_empty:
-                kinds.same_heights(axes, printed)
-    kinds.align(figure, places, shown)
-    if shared:
-        _shared_legend(figure, shared, 1 - _HEAD / height)
-    head_and_foot(figure, note, foot)
-    # Laid out once: sizes of text hardly depend on the resolution, and every drawing would do it again.
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    kinds.settle_texts(figure, places, shown)
+            draw_rows = forms.dots if panel.form == "dots" else forms.bars
+            draw_rows(axes, panel, forms.looks(panel))
+            axes.set_xlabel(drawn(axis_name(panel)), loc="left")
+    _share(shown, places)
+    if not boxes:
+        text = "\n".join(
+            fitted(" ".join(shown.notes) or "Nothing is measured yet.", WIDTH - 0.4).splitlines()[:6]
+        )
+        figure.text(0.2 / WIDTH, 0.5, drawn(text), fontsize=SMALL, color=SOFT, va="center")
     return figure
 
 
-def _has_own_printed(panel: Drawn) -> bool:
-    """Do printed values stand in axes of their own? (Beside bars they are numbers.)"""
-    return panel.definition.kind in ("sweep", "sizes") and bool(panel.of("printed"))
+# --- places ----------------------------------------------------------------------------------------------------------
 
 
-def _mosaic(rows: tuple[str, ...], with_printed: set[str]) -> tuple[list[list[str]], list[float]]:
-    """The layout with equal neighbouring columns as one, and their widths.
+def _boxes(shown: Shown, definition: Panels, last: set[str]) -> tuple[dict[str, Box], float]:
+    """Places of the panels that have something to show, and the figure's height.
 
-    Where printed values have axes of their own (in lower case), the last column of their panel is split for them.
+    The layout holds as long as all of it is there; else panels follow each other, as many to a row. Rows of dots and small
+    multiples are as wide as the figure.
     """
-    columns: list[list[str]] = []
-    widths: list[float] = []
-    for column in (list(letters) for letters in zip(*rows, strict=True)):
-        if columns and column == columns[-1]:
-            widths[-1] += 1
-        else:
-            columns.append(column)
-            widths.append(1)
-    for letter in sorted(with_printed):
-        own = [index for index, column in enumerate(columns) if letter in column]
-        wide = sum(widths[index] for index in own)
-        last = own[-1]
-        taken = min(_PRINTED * wide, 0.9 * widths[last])
-        widths[last : last + 1] = [widths[last] - taken, taken]
-        beside = [letter.lower() if cell == letter else cell for cell in columns[last]]
-        columns.insert(last + 1, beside)
-    return [list(row) for row in zip(*columns, strict=True)], widths
+    filled = {panel.letter: panel for panel in shown.filled}
+    rows = definition.layout or ("".join(panel.letter for panel in shown.panels),)
+    wide = {
+        letter for letter, panel in filled.items() if panel.form in ("dots", "bars") or forms.is_many(panel)
+    }
+    if len(filled) < len(shown.panels) or wide:
+        most = max(len(dict.fromkeys(row)) for row in rows)
+        found: list[str] = []
+        for letter in filled:
+            if letter in wide or not found or set(found[-1]) & wide or len(found[-1]) >= most:
+                found.append("")
+            found[-1] += letter
+        rows = tuple(found)
+    boxes: dict[str, Box] = {}
+    y = 0.04
+    for index, row in enumerate(rows):
+        height = max(_height(filled[letter], definition, letter in last) for letter in row)
+        for letter in dict.fromkeys(row):
+            if letter in boxes:
+                continue
+            spanned = sum(letter in other for other in rows[index:])
+            width = (WIDTH + _GAP) * row.count(letter) / len(row) - _GAP
+            x = (WIDTH + _GAP) * row.index(letter) / len(row)
+            boxes[letter] = Box(x, y, width, height * spanned + _GAP * (spanned - 1))
+        y += height + _GAP
+    return boxes, max(y - _GAP, 0.6)
 
 
-def _share(mosaic: list[list[str]], widths: list[float], letter: str) -> float:
-    """Share of the figure's width that a panel takes."""
-    row = next(row for row in mosaic if letter in row)
-    return sum(width for cell, width in zip(row, widths, strict=True) if cell == letter) / sum(widths)
+def _height(panel: Drawn, definition: Panels, last: bool) -> float:
+    if panel.form in ("dots", "bars"):
+        return 0.95 + forms.ROW * len(panel.of("ours"))
+    if forms.is_many(panel):
+        count = sum(line.slot != 0 for line in panel.of("ours"))
+        return 0.85 + _CELL * math.ceil(count / forms.MANY_COLUMNS)
+    return definition.height + (_BAR + 0.2 if panel.form == "heat" and last else 0)
 
 
-def _shared(entries: dict[str, list[Entry]]) -> list[Entry]:
-    """One legend for all panels, where each draws some lines of the fullest one in the same look; else none."""
-    filled = [found for found in entries.values() if found]
-    if len(filled) < 2:
-        return []
-    fullest = max(filled, key=len)
-    known = {text: _described(sample) for sample, text in fullest}
-    extra: dict[str, Entry] = {}
-    for sample, text in (entry for found in filled for entry in found):
-        if known.get(text) == _described(sample):
-            continue
-        if text in known or sample.get_gid() != kinds.REFERENCE:
-            return []
-        extra.setdefault(text, (sample, text))
-    return [*fullest, *extra.values()]
+def _head(figure: Figure, panel: Drawn, box: Box, several: bool) -> float:
+    """Title, and below it what the values are; how many inches they take."""
+    letter = f"{panel.letter.lower()}  " if several else ""
+    title = fitted(f"{letter}{panel.title}", box.width / _BOLD, NORMAL).split("\n")
+    rows = panel.form in ("dots", "bars")
+    name = [] if rows else fitted(axis_name(panel), box.width).split("\n")
+    used = 0.12
+    for line, size, colour, step in (
+        *((line, NORMAL, INK, _TITLE) for line in title),
+        *((line, SMALL, SOFT, _NAME) for line in name),
+    ):
+        weight = "bold" if size == NORMAL and "$" not in drawn(line) else "normal"
+        at = (box.x / WIDTH, 1 - (box.y + used) / figure.get_figheight())
+        figure.text(*at, drawn(line), fontsize=size, color=colour, va="baseline", fontweight=weight)
+        used += step
+    return used + (0.08 if rows else -0.05)
 
 
-def _described(sample: Line2D) -> tuple:
-    return (sample.get_color(), str(sample.get_linestyle()), sample.get_marker())
+def _inner(panel: Drawn, box: Box, top: float, last: bool) -> Box:
+    """The axes inside a box, without what stands around them."""
+    left, right = _LEFT, forms.label_room(panel) if panel.form == "lines" else 0.12
+    bottom = _BOTTOM
+    if panel.form in ("dots", "bars"):
+        names = (width_of(fitted(line.label, forms.LABEL + 0.4)) for line in panel.of("ours"))
+        left = max(names) + 0.15
+        right = forms.NUMBERS + forms.VERDICT + 0.15 if panel.form == "dots" else 0.7
+    if any("\n" in mark.tick for line in panel.of("ours") for mark in line.marks):
+        bottom += 0.14
+    if panel.form == "heat":
+        left = 0.35
+        bottom = _BOTTOM + _BAR if last else 0.2
+    return Box(box.x + left, top, box.width - left - right, box.y + box.height - top - bottom)
 
 
-def _that_fit(entries: list[Entry], width: float) -> list[Entry]:
-    """Entries whose names take several lines where one would not fit into ``width`` inches."""
-    return [(sample, fitted(text, width - _SAMPLE - _GAP, _LEGEND_SIZE)) for sample, text in entries]
-
-
-def _rows_of(entries: list[Entry], width: float) -> tuple[int, int]:
-    """Lines and columns of a legend that fits into ``width`` inches; matplotlib fills columns from the top."""
-    if not entries:
-        return 0, 0
-    widths = [_SAMPLE + width_of(text, _LEGEND_SIZE) for _, text in entries]
-    lines = [text.count("\n") + 1 for _, text in entries]
-    for rows in range(1, len(entries)):
-        columns = math.ceil(len(entries) / rows)
-        short, longer = divmod(len(entries), columns)
-        counts = [short + 1] * longer + [short] * (columns - longer)
-        ends = list(itertools.accumulate(counts))
-        taken = [max(widths[end - count : end]) for count, end in zip(counts, ends, strict=True)]
-        if sum(taken) + _GAP * columns <= width:
-            starts = [end - count for count, end in zip(counts, ends, strict=True)]
-            names = [lines[start:end] for start, end in zip(starts, ends, strict=True)]
-            return sum(max(row) for row in itertools.zip_longest(*names, fillvalue=0)), columns
-    return sum(lines), 1
-
-
-_LEGEND = {
-    "fontsize": _LEGEND_SIZE,
-    "frameon": False,
-    "handlelength": 2.1,
-    "handletextpad": 0.5,
-    "columnspacing": 1.0,
-    "labelspacing": 0.2,
-    "borderpad": 0.0,
-}
-
-
-def _legend(axes: Axes, entries: list[Entry], columns: int) -> None:
-    """Between title and axes, where no line can be under it."""
-    axes.legend(
-        *_handles_and_labels(entries),
-        loc="lower left",
-        bbox_to_anchor=(0.0, 1.0),
-        borderaxespad=0.3,
-        ncols=columns,
-        **_LEGEND,
+def _axes(figure: Figure, box: Box) -> Axes:
+    height = figure.get_figheight()
+    return figure.add_axes(
+        (box.x / WIDTH, 1 - (box.y + box.height) / height, box.width / WIDTH, box.height / height)
     )
 
 
-def _shared_legend(figure: Figure, entries: list[Entry], top: float) -> None:
-    legend = figure.legend(
-        *_handles_and_labels(entries),
-        loc="upper left",
-        bbox_to_anchor=(0.008, top),
-        borderaxespad=0.0,
-        ncols=_rows_of(entries, WIDTH - 0.2)[1],
-        **_LEGEND,
-    )
-    # Its place is reserved already.
-    legend.set_in_layout(False)
+def _cells(figure: Figure, panel: Drawn, box: Box, top: float) -> list[Axes]:
+    """Axes of small multiples, row by row."""
+    count = sum(line.slot != 0 for line in panel.of("ours"))
+    rows = math.ceil(count / forms.MANY_COLUMNS)
+    width = (box.width + _GAP) / forms.MANY_COLUMNS
+    height = (box.y + box.height - top - _BOTTOM) / rows
+    cells = []
+    for index in range(count):
+        row, column = divmod(index, forms.MANY_COLUMNS)
+        left = box.x + column * width + _LEFT
+        place = Box(left, top + row * height + 0.18, width - _LEFT - _GAP - _RIGHT, height - 0.26)
+        cells.append(_axes(figure, place))
+    return cells
 
 
-def _handles_and_labels(entries: list[Entry]) -> tuple[list[Line2D], list[str]]:
-    return [sample for sample, _ in entries], [drawn(text) for _, text in entries]
+def _colour_bar(figure: Figure, mesh, panel: Drawn, inner: Box) -> None:
+    """Below the last of the heat maps that share it."""
+    width = min(inner.width, 2.2)
+    bar_axes = _axes(figure, Box(inner.x, inner.y + inner.height + _BOTTOM + 0.05, width, 0.09))
+    bar = figure.colorbar(mesh, cax=bar_axes, orientation="horizontal")
+    bar.set_label(drawn(panel.definition.value.label), fontsize=SMALL, color=SOFT)
+    if isinstance(mesh.norm, LogNorm):
+        forms.log_bar(bar.ax.xaxis, mesh.norm.vmin, mesh.norm.vmax)
+    bar.outline.set_linewidth(0.4)
+
+
+def _share(shown: Shown, places: dict[str, Axes]) -> None:
+    """Panels of one series of ranks have one axis."""
+    series: dict[str, list[Axes]] = {}
+    for panel in shown.filled:
+        if panel.definition.kind == "ranks":
+            series.setdefault(panel.definition.series, []).append(places[panel.letter])
+    for axes in series.values():
+        low, high = min(a.get_ylim()[0] for a in axes), max(a.get_ylim()[1] for a in axes)
+        for one in axes:
+            one.set_ylim(low, high)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from respath.config.request import RunRequest
-from respath.papers.figures import Checkpoints, Layers, Matrix, Positions, Ranks
-from respath.quantities.keeping import position_bins
+from respath.papers.figures import Along, Checkpoints, Layers, Matrix, Positions, Ranks
+from respath.quantities.keeping import binned
 from respath.quantities.quantity import Checkpoint, Quantity, Subject
 from respath.quantities.sample import Sample, computed
-from respath.reporting.panels.data import Drawn, Grid, Line, Mark
-from respath.reporting.panels.reader import Reader, averaged
+from respath.reporting.panels.data import COLOURED, Drawn, Grid, Line, Mark
+from respath.reporting.panels.reader import Reader
 
 #: Scalars of the importance module behind ``uniform``, and how the line is called.
 _UNIFORM = {"entropy": "uniform_entropy", "first_token": "uniform_first_token"}
@@ -29,11 +26,17 @@ def _at(values: Sequence[Any], *place: int) -> Any:
     return values
 
 
-def _marks(sample: Sample, first: int) -> list[Mark]:
-    """A mark per index, over the seeds that have a number there."""
+def _marks(reader: Reader, sample: Sample, first: int, base: Sample | None = None) -> list[Mark]:
+    """A mark per index, with its paired difference from another sample's value there."""
     longest = max((len(values) for values in sample.values.values()), default=0)
-    points = ((index, sample.each(lambda values, at=index: _at(values, at))) for index in range(longest))
-    return [averaged(float(first + index), point) for index, point in points if point.numbers]
+
+    def at(index: int, of: Sample) -> Sample:
+        return of.each(lambda values: _at(values, index))
+
+    return [
+        reader.mark(float(first + index), at(index, sample), None if base is None else at(index, base))
+        for index in range(longest)
+    ]
 
 
 def _uniform(
@@ -43,34 +46,65 @@ def _uniform(
     if not panel.uniform:
         return []
     metric = f"{kind}.importance.{_UNIFORM[panel.uniform]}"
-    found = [
-        value for subject in subjects for value in reader.sample(Quantity(metric, subject)).numbers.values()
-    ]
-    if not found:
+    samples = [reader.sample(Quantity(metric, subject)) for subject in subjects]
+    found = next((sample for sample in samples if sample.numbers), None)
+    if found is None:
         return []
-    mark = averaged(None, computed(dict(enumerate(found)), Quantity(metric, RunRequest())))
-    return [Line("uniform", UNIFORM_LABEL, "#999999", 0, (Mark(None, mark.value),), "reference")]
+    return [Line("uniform", UNIFORM_LABEL, COLOURED, (reader.mark(None, found),), "reference")]
 
 
 def layers(reader: Reader, letter: str, panel: Layers) -> Drawn:
-    """One line per run and series."""
-    lines, requests = [], []
+    """One line per run and series; the baseline's line is what the others of its series are compared with."""
+    rows = []
     for line in panel.lines:
         request = reader.request(panel.run, line.run)
         label = line.label or reader.label(request)
         path = line.series or panel.series
-        found = reader.series(request, path, label, panel.untrained)
+        rows.append((line, request, label, path, reader.series(request, path, label, panel.untrained)))
+    bases = {
+        (path, request.size): (label, found)
+        for _, request, label, path, found in rows
+        if request.variant == reader.baseline
+    }
+    lines = []
+    for line, request, label, path, found in rows:
+        _, base = bases.get((path, request.size), ("", None))
         id = request.variant if line.series is None else f"{request.variant}.{path}"
         id = f"{request.size}-{id}" if _sizes_differ(reader, panel) else id
-        lines.append(reader.line(request, _marks(found, panel.first), label=label, id=id))
-        requests.append(request)
-    empty = "not analysed" if panel.untrained else "no analysed run"
+        base = None if base is found else base
+        lines.append(reader.line(request, _marks(reader, found, panel.first, base), label=label, id=id))
+    requests = [request for _, request, *_ in rows]
     uniform = _uniform(reader, panel, "untrained" if panel.untrained else "analysis", requests)
-    return Drawn(letter, panel, tuple(lines + uniform), empty=empty)
+    return Drawn(
+        letter,
+        panel,
+        tuple(lines + uniform),
+        against=" and ".join(label for label, _ in bases.values()) if len(rows) > len(bases) else "",
+        empty="not analysed" if panel.untrained else "no analysed run",
+    )
 
 
 def _sizes_differ(reader: Reader, panel: Layers) -> bool:
     return len({reader.request(panel.run, line.run).size for line in panel.lines}) > 1
+
+
+def along(reader: Reader, letter: str, panel: Along) -> Drawn:
+    """One line per run: a series at the values of another one, over the seeds that have a number at each place."""
+    lines = []
+    for line in panel.lines:
+        request = reader.request(panel.run, line.run)
+        label = line.label or reader.label(request)
+        places, heights = (reader.series(request, path, label) for path in (panel.at, panel.series))
+        found: dict[float, dict[int, float]] = {}
+        for seed, values in heights.values.items():
+            for x, y in zip(places.values.get(seed, ()), values, strict=False):
+                if y is not None:
+                    found.setdefault(float(x), {})[seed] = y
+        marks = [reader.mark(x, computed(by_seed, heights.quantity)) for x, by_seed in sorted(found.items())]
+        one_size = panel.one_size(reader.artifact.definition.run)
+        id = request.variant if one_size else f"{request.size}-{request.variant}"
+        lines.append(reader.line(request, marks, label=label, id=id))
+    return Drawn(letter, panel, tuple(lines), empty="no analysed run")
 
 
 def checkpoints(reader: Reader, letter: str, panel: Checkpoints) -> Drawn:
@@ -79,18 +113,15 @@ def checkpoints(reader: Reader, letter: str, panel: Checkpoints) -> Drawn:
     for rank, name in enumerate(names):
         sample = reader.sample(Quantity(f"checkpoint.{panel.series}", Checkpoint(name)))
         if not sample.measured:
-            reader.remark(f"Not drawn: checkpoint {name} ({sample.reason}).")
+            reader.remark(f"Missing: checkpoint {name} ({sample.reason}).")
             continue
-        lines.append(Line(name, name, _CHECKPOINT_COLOURS[rank % 4], rank, tuple(_marks(sample, 1))))
+        lines.append(Line(name, name, rank % COLOURED, tuple(_marks(reader, sample, 1))))
     return Drawn(
         letter,
         panel,
         tuple(lines + _uniform(reader, panel, "checkpoint", map(Checkpoint, names))),
-        empty="not analysed" if names else "no checkpoint named\n(hf_models in config.yaml)",
+        empty="not analysed" if names else "no checkpoint named (hf_models in config.yaml)",
     )
-
-
-_CHECKPOINT_COLOURS = ("#4e79a7", "#e15759", "#59a14f", "#b07aa1")
 
 
 def _grid(sample: Sample) -> list[list[float | None]] | None:
@@ -135,24 +166,15 @@ def positions(reader: Reader, letter: str, panel: Positions) -> Drawn:
     sample = reader.series(request, panel.array, label)
     if not sample.measured:
         return Drawn(letter, panel, empty="no analysed run")
-    import numpy as np
-
     whole = sample.mean_array()
-    borders = position_bins(whole.shape[1])
-    binned = [
-        [
-            float(row[a:b].mean()) if np.isfinite(row[a:b]).all() else None
-            for a, b in itertools.pairwise(borders)
-        ]
-        for row in whole
-    ]
+    kept = binned(whole)
     # Position 1 at x = 1: a logarithmic axis has no 0.
     grid = Grid(
         request.variant,
         label,
-        tuple(map(tuple, binned)),
-        tuple(border + 1.0 for border in borders),
-        _edges(panel.first, len(binned)),
+        tuple(map(tuple, kept["values"])),
+        tuple(border + 1.0 for border in kept["borders"]),
+        _edges(panel.first, len(whole)),
         seeds=len(sample.measured),
     )
     return Drawn(letter, panel, grid=grid)
@@ -165,9 +187,6 @@ def ranks(reader: Reader, letter: str, panel: Ranks) -> Drawn:
     lines = []
     for rank in panel.ranks:
         columns = by_seed.each(lambda rows, at=rank - 1: [_at(row or (), at) for row in rows])
-        line = reader.line(
-            request, _marks(columns, 1), label=f"top {rank}", id=f"{request.variant}.top{rank}"
-        )
-        # One rank has one marker in all panels.
-        lines.append(dataclasses.replace(line, rank=len(lines)))
+        marks = _marks(reader, columns, 1)
+        lines.append(reader.line(request, marks, label=f"top {rank}", id=f"{request.variant}.top{rank}"))
     return Drawn(letter, panel, tuple(lines), empty="no analysed run")

@@ -1,4 +1,4 @@
-"""How savings at equal loss are told: per cent with an interval that holds them, or not at all, with the reason."""
+"""How savings at equal loss are given: per cent with an interval that holds them, or not at all, with the reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Saving:
     """Per cent that a variant saves at equal loss (below 0: needs more); None where the fit has no such point.
 
     ``interval``: at 95 %, around the value; of what, is said where it is made (``sizes.parameters_saved``,
-    ``training.tokens_saved``). ``reason``: why the value is not told in the figure; empty when it is. The CSV has it anyway.
+    ``training.tokens_saved``). ``reason``: why the caption does not give the value; empty when it does. The CSV has it anyway.
     """
 
     variant: str
@@ -29,8 +29,8 @@ class Saving:
     reason: str = ""
 
     @property
-    def told(self) -> bool:
-        """May the figure say it?"""
+    def given(self) -> bool:
+        """May the caption say it?"""
         return not self.reason
 
 
@@ -39,30 +39,25 @@ def unfit(scale: Scale) -> str:
     return "" if scale.fits else f"scale {scale.id} only shows that everything runs"
 
 
-def saving_texts(
-    of: str, direction: Direction, savings: Sequence[Saving], printed: float | None
-) -> tuple[str, ...]:
-    """Lines for a corner of the panel: a heading and one line per saving that is told, and what the paper prints."""
+def saving_sentence(of: str, direction: Direction, savings: Sequence[Saving], printed: float | None) -> str:
+    """One sentence: who saves how much with which interval, and what the paper prints; empty where neither is known."""
     sign = 1 if direction == "fewer" else -1
-    lines = []
+    parts = []
     for saving in savings:
-        if saving.told:
+        if saving.given:
             low, high = sorted(sign * end for end in (saving.interval.low, saving.interval.high))
-            lines.append(
-                f"{saving.label} {fixed(sign * saving.value, 1)} % ({fixed(low, 1)} to {fixed(high, 1)})".replace(
-                    "-", "−"
-                )
+            numbers = f"{fixed(sign * saving.value, 1)} % [{fixed(low, 1)}, {fixed(high, 1)}]".replace(
+                "-", "−"
             )
-    head = f"{direction} {of} at equal loss"
-    if not lines:
-        return (f"{head}: printed {printed:g} %",) if printed is not None else ()
-    return (f"{head} (95 %):", *lines, *([f"printed {printed:g} %"] if printed is not None else []))
+            parts.append(f"{saving.label} {numbers}")
+    parts += [f"printed {printed:g} %"] if printed is not None else []
+    return f"{direction.capitalize()} {of} at equal loss: {'; '.join(parts)}." if parts else ""
 
 
-def untold(savings: Sequence[Saving]) -> list[str]:
-    """Sentences for the foot: whose savings the panel does not tell, and why."""
+def withheld(savings: Sequence[Saving]) -> list[str]:
+    """Sentences for the caption: whose savings it does not give, and why."""
     reasons: dict[str, list[str]] = {}
     for saving in savings:
-        if not saving.told:
+        if not saving.given:
             reasons.setdefault(saving.reason, []).append(saving.label)
-    return [f"No saving told of {', '.join(labels)}: {reason}." for reason, labels in reasons.items()]
+    return [f"No saving of {', '.join(labels)}: {reason}." for reason, labels in reasons.items()]

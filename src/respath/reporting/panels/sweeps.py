@@ -4,61 +4,70 @@ from __future__ import annotations
 
 from respath.config.request import RunRequest, merged
 from respath.papers.figures import Bars, Sweep, SweepPoint
+from respath.quantities.metrics import is_exact, unit_of
 from respath.quantities.quantity import Quantity
-from respath.quantities.sample import Sample
-from respath.reporting.panels.data import Drawn, Line, Mark
-from respath.reporting.panels.reader import Reader, averaged
+from respath.reporting.panels.data import Drawn, Mark
+from respath.reporting.panels.reader import Reader
 
 
-def _reference(reader: Reader, panel: Sweep | Bars) -> tuple[Sample | None, list[Line]]:
-    """Values of the panel's reference run, and its horizontal lines: ours, and the printed one."""
+def _reference(reader: Reader, panel: Sweep | Bars):
+    """Request and values of the panel's reference run."""
     if panel.reference is None:
-        return None, []
+        return None, None
     request = reader.request(panel.run, panel.reference)
-    values = reader.values(request, panel.metric, reader.label(request), panel.unit)
-    lines = [reader.line(request, [averaged(None, values)] if values.numbers else [], role="reference")]
-    printed = reader.printed(panel.printed, request)
-    if printed is not None:
-        lines.append(reader.line(request, [Mark(None, printed, note="printed")], role="reference"))
-    return values, lines
+    return request, reader.values(request, panel.metric, reader.label(request), panel.unit)
 
 
 def sweep(reader: Reader, letter: str, panel: Sweep) -> Drawn:
-    """Every line with its points from left to right; printed values as lines of their own."""
-    reference, extra = _reference(reader, panel)
-    lines, printed_lines, diverged_lines, x_points = [], [], [], []
+    """Every line with its points from left to right, less the reference run's value, or beside the baseline's line."""
+    reference, base = _reference(reader, panel)
+    rows = []
     for line in panel.lines:
-        marks, printed_marks, diverged = [], [], []
+        points = []
         first = reader.request(panel.run, line.run, line.points[0].run)
         label = line.label or reader.label(first)
-        requests = [reader.request(panel.run, line.run, point.run) for point in line.points]
-        places = [_place(reader, panel, *one) for one in zip(line.points, requests, strict=True)]
-        found = [one for one in zip(places, requests, strict=True) if one[0] is not None]
-        for x, request in sorted(found, key=lambda one: one[0]):
-            # A line of one point is its label; of several, the point is told by its place.
+        for point in line.points:
+            request = reader.request(panel.run, line.run, point.run)
+            x = _place(reader, panel, point, request)
+            if x is None:
+                continue
+            # A line of one point is its label; of several, the place says which point is meant.
             name = label if len(line.points) == 1 else f"{label} at {x:g}"
             metric = line.metric or panel.metric
-            values = reader.values(request, metric, name, panel.unit)
-            x_points.append(x)
-            if lost := [one for one in values.by_seed.values() if one.state == "diverged"]:
-                diverged.append(Mark(x, None, seeds=len(lost), note="diverged"))
-            if values.numbers:
-                beside = reference if panel.baseline is None else _beside(reader, panel, metric, request)
-                marks.append(averaged(x, values, beside))
-            printed = reader.printed(panel.printed, request)
-            if printed is not None:
-                printed_marks.append(Mark(x, printed))
+            points.append((x, request, metric, reader.values(request, metric, name, panel.unit)))
+        rows.append((first, label, sorted(points, key=lambda one: one[0])))
+    against = "" if reference is None else reader.label(reference)
+    beside = {}
+    if reference is panel.baseline is None and not is_exact(panel.metric) and len(rows) > 1:
+        first, label, points = next((row for row in rows if row[0].variant == reader.baseline), rows[0])
+        against, beside = label, {(x, metric): (request, sample) for x, request, metric, sample in points}
+    lines, printed_lines = [], []
+    for first, label, points in rows:
+        marks, printed_marks = [], []
+        for x, request, metric, sample in points:
+            other, values = beside.get((x, metric), (reference, base))
+            if panel.baseline is not None:
+                other = merged(request, panel.baseline)
+                values = reader.values(other, metric, "", panel.unit)
+            other, values = (None, None) if other == request else (other, values)
+            printed = reader.printed_difference(panel.printed, request, other)
+            marks.append(reader.mark(x, sample, values, printed))
+            level = reader.printed(panel.printed, request)
+            if level is not None:
+                printed_marks.append(Mark(x, level, difference=reader.printed_estimate(printed)))
         lines.append(reader.line(first, marks, label=label, id=_id(label)))
         printed_lines.append(reader.line(first, printed_marks, label=label, id=_id(label), role="printed"))
-        diverged_lines.append(reader.line(first, diverged, label=label, id=_id(label), role="diverged"))
-    every = (*lines, *printed_lines, *diverged_lines, *extra)
-    return Drawn(letter, panel, every, x_points=tuple(x_points))
-
-
-def _beside(reader: Reader, panel: Sweep, metric: str, request: RunRequest) -> Sample | None:
-    """The panel's baseline of a point; None where the point is its own, and has no difference."""
-    other = merged(request, panel.baseline)
-    return None if other == request else reader.values(other, metric, "", panel.unit)
+    if panel.baseline is not None:
+        against = reader.label(merged(rows[0][0], panel.baseline))
+    comparable = reader.project.scale.comparable
+    return Drawn(
+        letter,
+        panel,
+        tuple(lines + printed_lines),
+        against=against,
+        differences=reference is not None or (panel.baseline is not None and not comparable),
+        x_label="" if panel.at is None or comparable else f"{panel.x.label}, of the paper's shapes",
+    )
 
 
 def _place(reader: Reader, panel: Sweep, point: SweepPoint, request: RunRequest) -> float | None:
@@ -70,20 +79,30 @@ def _place(reader: Reader, panel: Sweep, point: SweepPoint, request: RunRequest)
 
 
 def bars(reader: Reader, letter: str, panel: Bars) -> Drawn:
-    """One mark per bar at its place, counted from 0, with its paired difference from the reference."""
-    reference, extra = _reference(reader, panel)
+    """One line of one mark per run, at its place counted from 0, with its paired difference from the reference."""
+    reference, base = _reference(reader, panel)
     lines, printed_lines = [], []
     for place, bar in enumerate(panel.bars):
         request = reader.request(panel.run, bar.run)
-        values = reader.values(request, panel.metric, f"{panel.x.label} {bar.label}", panel.unit)
-        marks = [averaged(float(place), values, reference)] if values.numbers else []
-        lines.append(reader.line(request, marks, label=bar.label))
-        printed = reader.printed(panel.printed, request)
-        if printed is not None:
-            mark = Mark(float(place), printed)
-            printed_lines.append(reader.line(request, [mark], label=bar.label, role="printed"))
-    places = tuple((bar.label, bar.group) for bar in panel.bars)
-    return Drawn(letter, panel, tuple(lines + printed_lines + extra), places=places)
+        sample = reader.values(request, panel.metric, bar.label, panel.unit)
+        values = None if request == reference else base
+        printed = reader.printed_difference(panel.printed, request, reference)
+        mark = reader.mark(float(place), sample, values, printed)
+        lines.append(reader.line(request, [mark], label=bar.label, id=_id(bar.label), group=bar.group))
+        level = reader.printed(panel.printed, request)
+        if level is not None:
+            there = Mark(float(place), level, difference=reader.printed_estimate(printed))
+            printed_lines.append(
+                reader.line(request, [there], label=bar.label, id=_id(bar.label), role="printed")
+            )
+    return Drawn(
+        letter,
+        panel,
+        tuple(lines + printed_lines),
+        against="" if reference is None else reader.label(reference),
+        differences=reference is not None,
+        unit=unit_of(panel.metric),
+    )
 
 
 def _id(label: str) -> str:
