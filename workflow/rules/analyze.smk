@@ -4,7 +4,7 @@
 rule analyze:
     "Similarities, coefficients, gradients, removals and attention of one trained run, on frozen sequences."
     input:
-        lambda w: until_made(analysis_files(w.run), [manifest_of(w.run)], w.run),
+        lambda w: until_made(analysis_files(w.run), [manifest_of(w.run), *questions_for(w.run)], w.run),
         train="results/runs/{run}/train.json",
     output:
         analysis="results/analyses/{run}/analysis.json",
@@ -23,13 +23,16 @@ rule analyze:
         tokens=lambda w: manifest_of(w.run),
         checkpoints=CHECKPOINTS,
         accept_code=ACCEPT_CODE,
+        questions=lambda w: " ".join(["--items", *questions_for(w.run)] if questions_for(w.run) else []),
     params:
         sequences=lambda w: PROJECT.paper(RUNS[w.run].paper).evaluation.analysis_sequences,
-        modules=lambda w: modules_of(w.run),
+        modules=lambda w: " ".join(
+            [modules_of(w.run), *([f"--limit {sample_of(w.run)}"] if questions_for(w.run) else [])]
+        ),
     shell:
         "python -m respath.measure.analyses --train {input.train:q} --tokens {resources.tokens:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --sequences {params.sequences}"
-        " --modules {params.modules} {resources.accept_code} --out {output.analysis:q}"
+        " --modules {params.modules} {resources.questions} {resources.accept_code} --out {output.analysis:q}"
         " --arrays {output.arrays:q} > {log:q} 2>&1"
 
 

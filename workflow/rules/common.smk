@@ -393,6 +393,17 @@ def modules_of(run):
     return ",".join(sorted(modules_by_run().get(run, CATALOGUE)))
 
 
+def questions_for(run):
+    """Items that a run's analyses ask: those of its paper, where one of them wants accuracies."""
+    wanted = "answers" in modules_of(run).split(",") and PROJECT.paper(RUNS[run].paper).evaluation.tasks
+    return [items_of(run)] if wanted else []
+
+
+def sample_of(run):
+    """How many items of a task are asked."""
+    return PROJECT.paper(RUNS[run].paper).evaluation.limit or "none"
+
+
 def results_for_claims(paper):
     """Result files that only the claims of a paper read, of runs that are trained anyway; none with `missing: allow`."""
     if PROJECT.settings.missing == "allow":

@@ -102,7 +102,7 @@ rule evaluate_lm:
         accept_code=ACCEPT_CODE,
     params:
         # Another name than "limit", whose results are of the first items of each file.
-        sample=lambda w: PROJECT.paper(RUNS[w.run].paper).evaluation.limit or "none",
+        sample=lambda w: sample_of(w.run),
     shell:
         "python -m respath.measure.lm --train {input.train:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --tokenizer {resources.tokenizer:q}"
@@ -154,7 +154,7 @@ rule evaluate_nll:
     params:
         location=PROJECT.settings.items_location or "",
         hub="--hub" if PROJECT.settings.items == "hub" else "",
-        sample=lambda w: PROJECT.paper(RUNS[w.run].paper).evaluation.limit or "none",
+        sample=lambda w: sample_of(w.run),
     shell:
         "python -m respath.measure.nll --train {input.train:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --tokenizer {resources.tokenizer:q}"
@@ -205,7 +205,7 @@ rule evaluate_core:
     params:
         bundle=subpath(input.bundle, parent=True),
         suites=lambda w: list(PROJECT.paper(RUNS[w.run].paper).evaluation.core) or list(SUITES),
-        sample=lambda w: PROJECT.paper(RUNS[w.run].paper).evaluation.limit or "none",
+        sample=lambda w: sample_of(w.run),
     shell:
         "python -m respath.measure.core --train {input.train:q}"
         " --checkpoints {resources.checkpoints:q}/{wildcards.run:q} --tokenizer {resources.tokenizer:q}"

@@ -118,13 +118,15 @@ def _metrics(results: dict[str, Any], samples: list[dict[str, Any]]) -> dict[str
 
 
 def evaluate_tasks(
-    make_lm: Callable[[], Any], items_path: Path, limit: int | None
+    make_lm: Callable[[], Any], items_path: Path, limit: int | None, only: str | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Entry per task of ``items_path``: metrics on ``limit`` of its items (all when None), or why it was not run.
+    """Entry per task of ``items_path``, or of one of them: metrics on ``limit`` of its items (all when None), or why it was not run.
 
     ``make_lm`` builds the language model; it is called once lm-eval may be imported.
     """
     items = read_items(items_path)
+    if only is not None:
+        items = {**items, "tasks": {name: entry for name, entry in items["tasks"].items() if name == only}}
     ready = {name: entry for name, entry in items["tasks"].items() if entry["status"] == "done"}
     outcome: dict[str, dict[str, Any]] = {
         name: {"status": "not run", "reason": entry.get("reason")} for name, entry in items["tasks"].items()

@@ -138,6 +138,11 @@ CATALOGUE: dict[str, Outputs] = {
         series=("increase", "increase_corrected"),
         units=dict.fromkeys(("loss", "first", "last", "mean", "late_mean", "late_max"), "nats/token"),
     ),
+    "answers": Outputs(
+        scalars=("whole", "first", "last", "mean", "late_mean"),
+        series=("change",),
+        units=dict.fromkeys(("whole", "first", "last", "mean", "late_mean"), "1"),
+    ),
     "paths": Outputs(scalars=("newest_mean", "embedding_mean"), series=("weights",)),
     "reads": Outputs(
         scalars=("unread_layers", "unread_share"),

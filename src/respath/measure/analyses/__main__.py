@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from respath.errors import UserError, guard
+from respath.measure.lm import at_most
 from respath.measure.weights import add_accept_code
 from respath.quantities.analyses import CATALOGUE
 from respath.startup import slow_imports
@@ -44,6 +45,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--sequences", type=int, required=True, help="validation sequences per domain, at most")
     made.add_argument("--context", type=int, help="tokens per sequence (default: as in training)")
     made.add_argument("--modules", required=True, help="names with commas between them")
+    made.add_argument("--items", type=Path, help="items.json of respath.measure.items (module answers)")
+    made.add_argument(
+        "--limit",
+        type=at_most,
+        default=None,
+        help="items asked, a fixed sample, or none for all (module answers)",
+    )
     made.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     made.add_argument("--out", type=Path, required=True, help="analysis.json")
     made.add_argument(
@@ -110,6 +118,8 @@ def main(arguments: list[str] | None = None) -> int:
             given.context,
             device,
             given.accept_code,
+            given.items,
+            given.limit,
         )
     write(given.out, given.arrays or given.out.with_suffix(".npz"), content, found)
     for name, entry in content["modules"].items():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from respath.data.manifest import load_manifest
 from respath.files import sha256_file
 from respath.fingerprint import IMPORTED, measured_by, measuring_code, trained_as
+from respath.measure.analyses.answers import TASK
 from respath.measure.analyses.findings import Findings
 from respath.measure.analyses.inputs import Inputs
 from respath.measure.analyses.stage import analyse_model, document, scores_finite
@@ -45,6 +47,22 @@ def marks_of(
             yield kept["step"], model
 
 
+def accuracy_on(
+    model: Transformer, context: int, manifest: Path, items: Path, limit: int | None, device: str
+) -> Callable[[], float] | str:
+    """What scores a model on a task's items, or why they are not there."""
+    from respath.measure.lm import evaluate_tasks, read_items, text_codec
+
+    entry = read_items(items)["tasks"].get(TASK) or {"status": "not run", "reason": f"{items} has no {TASK}"}
+    if entry["status"] != "done":
+        return f"{TASK}: {entry.get('reason') or entry['status']}"
+    from respath.measure.harness import RespathLM
+
+    tokenizer = manifest.parent / load_manifest(manifest)["tokenizer"]["path"]
+    lm = RespathLM(model, *text_codec(tokenizer), context, device)
+    return lambda: evaluate_tasks(lambda: lm, items, limit, only=TASK)[TASK]["metrics"]["acc_norm"]
+
+
 def analyse_trained(
     train_json: Path,
     manifest: Path,
@@ -54,9 +72,11 @@ def analyse_trained(
     context: int | None = None,
     device: str = "cpu",
     accept_code: bool = False,
+    items: Path | None = None,
+    limit: int | None = None,
 ) -> Result:
     """Content of analysis.json and the findings behind it. ``sequences``: at most so many per domain; ``context``: their
-    length, as in training unless told.
+    length, as in training unless told. ``items``, ``limit``: items.json of a task and how many of them are asked.
 
     Raises UserError when the weights are missing or not the recorded ones, or for another token store than the run's.
     """
@@ -78,7 +98,10 @@ def analyse_trained(
         reason = "the model's scores of the sequences are not finite"
         return document(record["run"], {}, None, **more, reason=reason), {}
     marks = marks_of(record, spec, checkpoints, device)
-    found = analyse_model(model, inputs, modules, device, record.get("steps"), marks)
+    asked = {}
+    if items is not None and "answers" in modules:
+        asked["accuracy"] = accuracy_on(model, spec.recipe.context, manifest, items, limit, device)
+    found = analyse_model(model, inputs, modules, device, record.get("steps"), marks, **asked)
     return document(record["run"], found, inputs, **more), found
 
 

@@ -14,6 +14,7 @@ from respath.errors import UserError
 from respath.files import atomic_open, write_json
 from respath.measure.analyses import (
     angular,
+    answers,
     causal,
     coefficients,
     gradients,
@@ -110,10 +111,12 @@ def analyse_model(
     device: str = "cpu",
     step: int | None = None,
     marks: Iterable[tuple[int, Transformer]] = (),
+    accuracy: Callable[[], float] | str = "analysed without the items of a task",
 ) -> dict[str, Findings]:
     """Findings of each module on one of our models.
 
-    ``step``: how long it was trained; ``marks``: earlier steps with their models, for what is followed along training.
+    ``step``: how long it was trained; ``marks``: earlier steps with their models, for what is followed along training;
+    ``accuracy``: scores the model on a task's items, or why that cannot be.
     """
     found = analyse_traced(
         lambda ids, attention: trace(model, ids, attention), model.spec.layers, inputs, modules, device
@@ -129,6 +132,8 @@ def analyse_model(
             if name in modules:
                 rows = inputs.window(module.SEQUENCES, module.TOKENS)
                 found[name] = module.measure(model, list(pieces(rows, device)))
+        if "answers" in modules:
+            found["answers"] = answers.measure(model, accuracy)
         if "transport" in modules:
             starts = list(batches(inputs.starts, device))
             found["transport"] = transport.measure(model, starts, inputs.end, step, marks)
