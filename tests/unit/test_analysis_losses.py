@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from respath.measure.analyses import coefficients, gradients, removal
+from respath.measure.analyses import coefficients, gains, gradients, removal
+from respath.model import parameter_roles
 from respath.model.loss import next_token_loss
 from tests.unit import backbone_models, model_cases, stream_models, value_models
 
@@ -205,3 +206,22 @@ def test_a_path_without_coefficients_says_so():
     assert found.as_dict() == {
         "scalars": {}, "series": {}, "reason": "the value path neutreno has no coefficients"
     }  # fmt: skip
+
+
+def test_gains_are_measured_by_their_distance_from_one_and_matrices_by_their_entries():
+    model = model_cases.perturbed("transformer")
+    roles = parameter_roles(model)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.fill_({"norm": 1.0, "matrix": -0.5}.get(roles[name], 7.0))
+        model.final_norm.weight[0] = 0.75
+    count = sum(p.numel() for name, p in model.named_parameters() if roles[name] == "norm")
+    found = gains.measure(model).scalars
+    assert found == {"moved_mean": 0.25 / count, "unmoved_share": 1 - 1 / count, "matrix_rms": 0.5}
+
+
+def test_steps_that_bf16_rounds_away_leave_gains_at_one():
+    # The spacing that the docstring names: half of it is lost, more than half moves the gain.
+    one = torch.ones(1, dtype=torch.bfloat16)
+    assert one + 0.0039 == 1 and one + 0.0040 > 1 and one - 0.0019 == 1 and one - 0.0020 < 1
+    assert one * (1 - 1e-2 * 0.1) == 1

@@ -60,6 +60,7 @@ CATALOGUE: dict[str, Outputs] = {
         series=("norm_q", "norm_k", "norm_v", "norm_o"),
         ratios={name.replace("_layer1", "_ratio_layer1"): name for name in _FIRST_LAYER},
     ),
+    "gains": Outputs(scalars=("moved_mean", "unmoved_share", "matrix_rms"), units={"unmoved_share": "1"}),
     "removal": Outputs(
         scalars=("loss", "attention_over_mlp", "attention_increase_mean", "mlp_increase_mean"),
         series=("attention", "mlp"),

@@ -17,6 +17,7 @@ from respath.measure.analyses import (
     answers,
     causal,
     coefficients,
+    gains,
     gradients,
     importance,
     lens,
@@ -121,6 +122,8 @@ def analyse_model(
     found = analyse_traced(
         lambda ids, attention: trace(model, ids, attention), model.spec.layers, inputs, modules, device
     )
+    if "gains" in modules:
+        found["gains"] = gains.measure(model)
     if "coefficients" in modules:
         found["coefficients"] = coefficients.measure(model)
     targets = sum(rows[:, 1:].size for rows in inputs.packed.values())
