@@ -117,7 +117,7 @@ class OneLineAGroup:
             self.jobs.append((record.rule_name, record.reason))
         elif event == LogEvent.RUN_INFO and self.jobs:
             record.msg, self.jobs = jobs.grouped(self.jobs), []
-        return event not in (LogEvent.JOB_INFO, LogEvent.SHELLCMD) and not record.msg.startswith(
+        return event not in (LogEvent.JOB_INFO, LogEvent.SHELLCMD) and not str(record.msg).startswith(
             ("Reasons:", "Some jobs were triggered by provenance")
         )
 
