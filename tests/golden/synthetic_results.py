@@ -79,6 +79,10 @@ def train_record(run, loss, manifest_sha256, status="finished"):
             "step": steps[:stop],
             "tokens": [step * recipe.tokens_per_step for step in steps[:stop]],
             "loss": [loss + 4.0 * math.exp(-6.0 * step / recipe.steps) for step in steps[:stop]],
+            "domains": {
+                domain: [loss + 4.0 * math.exp(-6.0 * step / recipe.steps) for step in steps[:stop]]
+                for domain in run.spec.data.sample.domains
+            },
         },
         "weights": {
             "path": f"checkpoints/{run.id}/final/model.safetensors",

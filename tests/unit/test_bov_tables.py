@@ -17,10 +17,12 @@ from respath.papers.check import open_papers
 from respath.papers.paper import PaperRecipe
 from respath.papers.scaling import nanochat
 from respath.quantities.derived import DERIVED
-from respath.quantities.quantity import Reading
+from respath.quantities.quantity import Quantity, Reading
 from respath.reporting.layout import Shown
+from respath.reporting.panels.build import shown
 from respath.results.reader import Results
 from respath.spec.model import ModelSpec
+from tests.golden.synthetic_results import write_results
 
 ROOT = Path(__file__).parents[2]
 SCALES = ("smoke", "mini", "paper")
@@ -115,10 +117,11 @@ def test_cost_of_equal_loss_is_read_between_two_points_of_the_history():
     right = {"tokens": [50, 100], "loss": [2.4, 2.0]}
     left = {"tokens": [60, 80], "loss": [2.1, 1.9]}
     compute = DERIVED["scaling.compute_multiplier"].compute
+    pair = Quantity("scaling.compute_multiplier", RunRequest(variant="bov"), RunRequest(variant="baseline"))
     inputs = [Reading(value) for value in (left, right, 216, 80, 300, 100)]
-    assert compute(None, inputs).value == pytest.approx(70 * 2.7 / 300)
+    assert compute(pair, inputs).value == pytest.approx(70 * 2.7 / 300)
     inputs[0] = Reading({"tokens": [60, 80], "loss": [2.3, 2.1]})
-    assert compute(None, inputs).state == "not run"
+    assert compute(pair, inputs).state == "not run"
     # A ratio is no difference, and gets no sign.
     project = PROJECTS["paper"]
     cells = build_grid(project, Results(project), project.artifact("bov_table1")).cells
@@ -177,3 +180,38 @@ def test_wrong_names_and_budgets_are_refused_in_a_line_each(tmp_path, file, old,
     with pytest.raises(UserError) as refused:
         open_papers(tmp_path, {"papers": ["bov"], "scale": "paper"})
     assert any(said in line for line in refused.value.lines), refused.value.lines
+
+
+@pytest.fixture(scope="module")
+def synthetic(tmp_path_factory):
+    """Made-up results of every run at the paper's scale."""
+    folder, project = tmp_path_factory.mktemp("synthetic"), PROJECTS["paper"]
+    write_results(project, folder)
+    return project, Results(project, folder)
+
+
+def test_histories_are_in_bits_per_byte_and_drawn_curves_stand_beside_them(synthetic):
+    project, results = synthetic
+    panel = shown(project, results, project.artifact("bov_fig4")).panel("A")
+    (ours,) = (line for line in panel.of("ours") if line.id == "bov")
+    runs = project.runs("bov", RunRequest(size="d12", variant="bov"))
+    histories = [results.sample("bov", Quantity("train.validation", RunRequest(size="d12", variant="bov")))]
+    last = [history["domains"]["ClimbMix"][-1] for history in histories[0].values.values()]
+    # The made-up text has 4,096 tokens in 16,384 bytes.
+    assert len(last) == len(runs) == 3
+    assert ours.marks[-1].value == pytest.approx(sum(last) / 3 * 4096 / (math.log(2) * 16_384))
+    (drawn,) = (line for line in panel.of("printed") if line.id == "bov")
+    assert (drawn.marks[-1].x, drawn.marks[-1].value) == (3_838 * 2**19, 0.8411)
+    assert len(panel.of("printed")) == 5
+
+
+def test_printed_coefficients_stand_at_the_layers_that_the_paper_counts_from_0(synthetic):
+    project, results = synthetic
+    panel = shown(project, results, project.artifact("bov_fig2")).panel("C")
+    printed = {
+        line.label: [(mark.x, mark.value) for mark in line.marks]
+        for line in panel.lines
+        if line.role == "printed"
+    }
+    assert printed["V"] == [(8, 0.49), (9, 1.71), (10, 0.09), (11, 0.82)]
+    assert printed["$x_0 W_V$"][-1] == (11, -10.95)

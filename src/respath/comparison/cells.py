@@ -371,7 +371,8 @@ def _add_gains(judge: Judge, artifact: Artifact, cells: dict[tuple[str, str], Ce
 
 def _judged_difference(judge: Judge, table: Table, row: Row, column: Column, cell: Cell) -> Cell:
     """A cell that is a difference itself, with the interval that a claim on the same comparison has."""
-    if cell.kind != "measured" or cell.sample is None or column.show == "p":
+    # A ratio or a saving of two runs is no difference that a claim could ask.
+    if cell.kind != "measured" or cell.sample is None or column.show == "p" or metrics.compares(cell.metric):
         return cell
     quantity, printed = table.quantity(row, column), cell.printed if column.show == "difference" else None
     outcome, claim, times = _outcome(judge, cell, column, quantity.subject, quantity.against, printed)

@@ -46,7 +46,8 @@ class Printed(Document):
 
     reported: tuple[str, ...]
     row: str = "{variant}"
-    """Row of a point, from its variant, size and context, and so the column; points with recipe overrides have no printed value."""
+    """Row of a point, from its variant, size and context (in a panel of layers also from ``series`` and ``layer``, from 1), and so the
+    column; points with recipe overrides have no printed value."""
     column: str = "loss"
 
 
@@ -264,6 +265,7 @@ class Layers(Panel):
     uniform: Literal["entropy", "first_token"] | None = None
     """Draw what uniform causal attention gives at the analysed length."""
     untrained: bool = False
+    printed: Printed | None = None
 
     _known = field_validator("series")(_series)
 
@@ -449,8 +451,9 @@ class Tokens(Panel):
 
     kind: Literal["tokens"]
     metric: Curve = "train.curve"
-    field: str = "loss"
-    """The column of the history that is drawn."""
+    field: Literal["loss", "bits_per_byte"] = "loss"
+    """What is drawn of the history. Bits per byte are pooled over domains; tokens and bytes are those of the final evaluation's text,
+    whose rows begin with the frozen ones."""
     x: Axis = Axis(label="tokens")
     y: Axis = Axis(label="training loss (nats per token)")
     variants: tuple[str, ...] = Field(min_length=1)
@@ -458,13 +461,22 @@ class Tokens(Panel):
     saving: tuple[str, ...] = ()
     """Variants whose saving is given, the headline first."""
     floors: tuple[Floor, ...] = ()
+    printed: Printed | None = None
+    """Files whose drawn curves (``curves``) stand beside ours."""
     printed_saving: PrintedCell | None = None
 
     _drawn = model_validator(mode="after")(_compared)
 
+    @model_validator(mode="after")
+    def _bytes_are_of_a_history(self):
+        if self.field == "bits_per_byte" and self.metric != "train.validation":
+            raise ValueError("field bits_per_byte goes with metric train.validation")
+        return self
+
     def wanted(self):
         for i, variant in enumerate(self.variants):
-            yield Wanted(f"variants.{i}", (self.run, RunRequest(variant=variant)), (self.metric,))
+            metrics = (self.metric, "loss.mean") if self.field == "bits_per_byte" else (self.metric,)
+            yield Wanted(f"variants.{i}", (self.run, RunRequest(variant=variant)), metrics)
         yield from _floors(self.floors, self.run, RunRequest(variant=self.baseline))
 
 

@@ -66,19 +66,26 @@ def layers(reader: Reader, letter: str, panel: Layers) -> Drawn:
         for _, request, label, path, found in rows
         if request.variant == reader.baseline
     }
-    lines = []
+    lines, printed_lines = [], []
     for line, request, label, path, found in rows:
         _, base = bases.get((path, request.size), ("", None))
         id = request.variant if line.series is None else f"{request.variant}.{path}"
         id = f"{request.size}-{id}" if _sizes_differ(reader, panel) else id
         base = None if base is found else base
         lines.append(reader.line(request, _marks(reader, found, panel.first, base), label=label, id=id))
+        series, count = path.rpartition(".")[2], reader.folder.paper.sizes[request.size].layers
+        printed = [
+            Mark(float(panel.first + n - 1), value)
+            for n in range(1, count + 1)
+            if (value := reader.printed(panel.printed, request, series=series, layer=n)) is not None
+        ]
+        printed_lines.append(reader.line(request, printed, label=label, id=id, role="printed"))
     requests = [request for _, request, *_ in rows]
     uniform = _uniform(reader, panel, "untrained" if panel.untrained else "analysis", requests)
     return Drawn(
         letter,
         panel,
-        tuple(lines + uniform),
+        tuple(lines + printed_lines + uniform),
         against=" and ".join(label for label, _ in bases.values()) if len(rows) > len(bases) else "",
         empty="not analysed" if panel.untrained else "no analysed run",
     )

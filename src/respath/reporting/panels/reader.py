@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from respath.config.request import RunRequest, merged
 from respath.papers.figures import Floor, Panel, Printed, PrintedCell, metric_of
 from respath.papers.library import Artifact, PaperFolder
 from respath.papers.reported import Reported
 from respath.papers.resolve import Resolver, Run
-from respath.quantities.kinds import factor
+from respath.quantities.kinds import Document, factor
 from respath.quantities.metrics import worst
 from respath.quantities.quantity import Quantity, Reading, Subject, is_number
 from respath.quantities.rounding import short_count
@@ -132,9 +132,29 @@ class Reader:
         """seed -> step -> (tokens, value) of the finished runs."""
         found = {}
         for seed, curve in self.values(request, metric, name).values.items():
-            columns = zip(curve["step"], curve["tokens"], curve[field], strict=True)
-            found[seed] = {step: (tokens, value) for step, tokens, value in columns}
+            values = (
+                self._bits_per_byte(request, name, seed, curve) if field == "bits_per_byte" else curve["loss"]
+            )
+            columns = zip(curve["step"], curve["tokens"], values, strict=True) if values else ()
+            found |= {seed: {step: (tokens, value) for step, tokens, value in columns}} if values else {}
         return found
+
+    def _bits_per_byte(self, request: RunRequest, name: str, seed: int, curve: Document) -> list[float]:
+        """A validation history in bits per byte, pooled over domains by their text in the final evaluation; none without one."""
+        sizes = {
+            domain: [
+                self.values(request, f"loss.{domain}.{size}", name).numbers.get(seed)
+                for size in ("tokens", "bytes")
+            ]
+            for domain in curve["domains"]
+        }
+        if any(None in pair for pair in sizes.values()):
+            return []
+        total = math.log(2) * sum(size for _, size in sizes.values())
+        columns = [
+            [loss * sizes[domain][0] for loss in losses] for domain, losses in curve["domains"].items()
+        ]
+        return [math.fsum(nats) / total for nats in zip(*columns, strict=True)]
 
     def series(self, subject: Subject, path: str, name: str, untrained: bool = False) -> Sample:
         """A series, matrix (as a list of rows) or array."""
@@ -215,20 +235,32 @@ class Reader:
         """One printed number."""
         return None if cell is None else self.reported(cell.reported).value(cell.row, cell.column)
 
-    def printed(self, printed: Printed | None, request: RunRequest) -> float | None:
-        """What the paper prints for a run; None where it prints nothing (or another recipe was asked for)."""
-        if printed is None or request.recipe:
-            return None
-        context = request.context or self.folder.paper.recipe.context
-        names = {"variant": request.variant, "size": request.size, "context": context}
-        row, column = printed.row.format(**names), printed.column.format(**names)
-        for name in printed.reported:
-            document = self.reported(name)
+    def printed(self, printed: Printed | None, request: RunRequest, **more: object) -> float | None:
+        """What the paper prints for a run; None where it prints nothing (or another recipe was asked for). ``more``: what else the
+        row is named after."""
+        row, column = self._place(printed, request, more)
+        for document in self._documents(printed, request):
             if row in document.rows and column in document.columns:
                 value = document.value(row, column)
                 if is_number(value):
                     return float(value)
         return None
+
+    def drawn(self, printed: Printed | None, request: RunRequest) -> list[Mark]:
+        """The curve that the paper draws of a run, at its tokens; nothing where it draws none."""
+        row, _ = self._place(printed, request, {})
+        documents = self._documents(printed, request)
+        return [Mark(tokens, value) for document in documents for tokens, value in document.curve(row)]
+
+    def _documents(self, printed: Printed | None, request: RunRequest) -> list[Reported]:
+        return [] if printed is None or request.recipe else [self.reported(name) for name in printed.reported]
+
+    def _place(
+        self, printed: Printed | None, request: RunRequest, more: Mapping[str, object]
+    ) -> tuple[str, str]:
+        context = request.context or self.folder.paper.recipe.context
+        names = {"variant": request.variant, "size": request.size, "context": context, **more}
+        return (printed.row.format(**names), printed.column.format(**names)) if printed else ("", "")
 
     def printed_difference(
         self, printed: Printed | None, request: RunRequest, against: RunRequest | None

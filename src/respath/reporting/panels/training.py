@@ -157,11 +157,13 @@ def exponential(line: Line) -> list[Line]:
 
 def tokens(reader: Reader, letter: str, panel: Tokens) -> Drawn:
     """Loss of every variant along its training, floors, and how much less data the variants need."""
-    lines = []
+    lines, printed_lines = [], []
     for variant in panel.variants:
         request = reader.request(panel.run, RunRequest(variant=variant))
         curves = reader.curves(request, reader.label(request), panel.metric, panel.field)
         lines.append(reader.line(request, _levels(reader, request, curves, panel.metric)))
+        printed_lines.append(reader.line(request, reader.drawn(panel.printed, request), role="printed"))
+    lines += printed_lines
     baseline = reader.request(panel.run, RunRequest(variant=panel.baseline))
     lines += reader.floors(panel.floors, None, baseline)
     savings = [found for variant in panel.saving if (found := tokens_saved(reader, panel, variant, baseline))]
