@@ -30,6 +30,7 @@ EXAMPLES = {
     "loss": ("loss.mean", MIX, 2.951, "nats/token"),
     "lm": ("lm.wikitext.word_perplexity", MIX, ..., ""),
     "core": ("core.squad.centred", MIX, 0.5, "1"),
+    "nll": ("nll.coding", MIX, 2.5, "nats/token"),
     "analysis": ("analysis.pca.components", MIX, None, ""),
     "untrained": ("untrained.importance.uniform_entropy", MIX, ..., ""),
     "checkpoint": ("checkpoint.importance.uniform_entropy", Checkpoint("theirs"), 3.0, ""),
@@ -73,6 +74,9 @@ def made(tmp_path_factory):
         ngrams = {"schema": 1, "kind": "ngrams", "run": run.id, "status": "done", "orders": orders}
         write_json(folder / "evals" / run.id / "ngrams.json", ngrams)
         write_json(folder / "evals" / run.id / "core.json", core_record(run, "11001", guessing=0.2))
+        sets = {name: {"status": "done", "nll": nll} for name, nll in (("mbpp", 2.0), ("humaneval", 3.0))}
+        likelihood = {"schema": 1, "kind": "nll", "run": run.id, "status": "done", "sets": sets}
+        write_json(folder / "evals" / run.id / "nll.json", likelihood)
     device = {"schema": 1, "kind": "bench", "device": {"name": "a device"}, "phases": {}}
     write_json(folder / "bench/paper/toy/S/mix.json", device)
     ways = {
