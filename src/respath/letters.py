@@ -239,6 +239,38 @@ def plain(text: str) -> str:
     return "".join(parts)
 
 
+_LOW = dict(zip("0123456789+−-=()aehijklmnoprstuvx", "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", strict=True))
+_HIGH = dict(zip("0123456789+−-=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ⁿ", strict=True))
+
+
+def small_letters(text: str, script: str) -> str | None:
+    """Text raised (``^``) or lowered (``_``) as Unicode's small letters; None where it lacks one."""
+    if not script:
+        return text
+    table = _LOW if script == "_" else _HIGH
+    return "".join(table[c] for c in text) if all(c in table for c in text) else None
+
+
+def as_letters(formula: str) -> str | None:
+    """A formula as letters, ``V'_n`` as V′ₙ; None where its scripts or commands have none."""
+    pieces = []
+    for piece in re.split(r"([_^](?:\{[^{}]*\}|.))", formula):
+        script, inner = (piece[0], piece[1:]) if piece[:1] in ("_", "^") else ("", piece)
+        if "{" in inner.strip("{}") or (not script and ("{" in inner or "}" in inner)):
+            return None
+        small = small_letters(plain(f"${inner}$"), script)
+        if small is None:
+            return None
+        pieces.append(small.replace("'", "′").replace("-", "−"))
+    return "".join(pieces)
+
+
+def spelled(text: str) -> str:
+    """Text for who copies or hears it: formulas as letters, ``$V'_n$`` as V′ₙ, or else as ``plain`` has them."""
+    parts = split_formulas(text)
+    return "".join((as_letters(part) or plain(f"${part}$")) if inner else part for part, inner in parts)
+
+
 def formula(source: str) -> str:
     """A formula as LaTeX: Greek letters and signs as their commands, letters that are no mathematics as text."""
     return "".join(_in_formula(char) for char in unicodedata.normalize("NFKC", source))

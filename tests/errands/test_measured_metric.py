@@ -24,7 +24,7 @@ from respath.comparison.claims import judge_claims
 from respath.papers import needs
 from respath.papers.check import open_papers
 from respath.reference.bundle import collect
-from respath.reporting.figure import contents
+from respath.reporting.panels.build import shown
 from respath.results.reader import Results, kept_results
 from tests.golden.synthetic_results import write_results, write_json
 
@@ -37,7 +37,7 @@ for run in needs.all_runs(project).values():
 results = Results(project, "made")
 grid = build_grid(project, results, project.artifact("toy_table1"))
 claim = next(claim for claim in project.folder("toy").claims if claim.id == "mix-keeps-small")
-figure = contents(project, results, project.artifact("toy_fig3"))
+figure = shown(project, results, project.artifact("toy_fig3"))
 collect(project, results, Path("kept"))
 kept = build_grid(project, kept_results(project, "kept"), project.artifact("toy_table1"))
 print(json.dumps({{

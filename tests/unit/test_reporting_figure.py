@@ -1,6 +1,7 @@
 """Figures: tidy data, identical bytes, what is missing is said, looks that differ without colour."""
 
 import csv
+import html
 import io
 import itertools
 import json
@@ -9,10 +10,13 @@ import re
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
+import jinja2
 import matplotlib
 import pytest
+from docutils.core import publish_parts
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -319,3 +323,20 @@ def test_the_colour_distance_is_the_published_one():
     ]
     for one, other, expected in pairs:
         assert ciede2000(one, other) == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_report_of_snakemake_carries_the_same_caption(tmp_path):
+    project, results = toy(tmp_path, "paper")
+    path = tmp_path / "fig1.json"
+    path.write_bytes(render(project, results, project.artifact("toy_fig1"))["json"])
+    job = SimpleNamespace(
+        output=SimpleNamespace(json=str(path)),
+        wildcards=SimpleNamespace(figure="fig1", paper="toy", scale="paper"),
+    )
+    source = (find_root() / "workflow/report/figure.rst").read_text()
+    rendered = jinja2.Environment().from_string(source).render(snakemake=job)
+    body = publish_parts(rendered, writer="html")["body"]
+    text = html.unescape(re.sub(r"<[^>]+>", "", body))
+    for part in ("finding", "marks"):
+        assert json.loads(path.read_text())["caption"][part] in text
+    assert "system-message" not in body

@@ -13,7 +13,7 @@ import matplotlib.style
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.textpath import TextPath
 
-from respath.letters import check_formula, plain, scripts, split_formulas
+from respath.letters import as_letters, check_formula, scripts, small_letters, split_formulas
 from respath.quantities.verdicts import (
     CONTRADICTED,
     NO_EFFECT,
@@ -98,8 +98,6 @@ def line_looks(slots_of: Mapping[str, int]) -> dict[str, dict]:
 
 #: What mathtext calls otherwise than LaTeX.
 _MATHTEXT = {r"\textup": r"\mathrm", r"\le": r"\leq", r"\ge": r"\geq", r"\dots": r"\ldots"}
-_LOW = dict(zip("0123456789+−-=()aehijklmnoprstuvx", "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", strict=True))
-_HIGH = dict(zip("0123456789+−-=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ⁿ", strict=True))
 
 
 def drawn(text: str) -> str:
@@ -109,7 +107,7 @@ def drawn(text: str) -> str:
         try:
             if is_formula:
                 check_formula(part)
-                if (letters := _letters(part)) is not None:
+                if (letters := as_letters(part)) is not None:
                     parts.append((letters, False))
                     continue
                 spaced = re.sub(
@@ -121,7 +119,7 @@ def drawn(text: str) -> str:
         except ValueError:
             part = f"${part}$"
         for piece, script in scripts(part):
-            small = _small(piece, script)
+            small = small_letters(piece, script)
             if small is not None:
                 parts.append((small, False))
                 continue
@@ -131,28 +129,6 @@ def drawn(text: str) -> str:
         # Mathtext has one font, and sets all of a text that holds a formula.
         parts = [(part if formula else "".join(map(_glyph, part)), formula) for part, formula in parts]
     return "".join(part if formula else part.replace("$", r"\$") for part, formula in parts)
-
-
-def _small(text: str, script: str) -> str | None:
-    """Text raised (``^``) or lowered (``_``) as Unicode's small letters; None where it lacks one."""
-    if not script:
-        return text
-    table = _LOW if script == "_" else _HIGH
-    return "".join(table[c] for c in text) if all(c in table for c in text) else None
-
-
-def _letters(formula: str) -> str | None:
-    """A formula as letters, ``V'_n`` as V′ₙ; None where its scripts or commands have none."""
-    pieces = []
-    for piece in re.split(r"([_^](?:\{[^{}]*\}|.))", formula):
-        script, inner = (piece[0], piece[1:]) if piece[:1] in ("_", "^") else ("", piece)
-        if "{" in inner.strip("{}") or (not script and ("{" in inner or "}" in inner)):
-            return None
-        small = _small(plain(f"${inner}$"), script)
-        if small is None:
-            return None
-        pieces.append(small.replace("'", "′").replace("-", "−"))
-    return "".join(pieces)
 
 
 def _glyph(char: str) -> str:

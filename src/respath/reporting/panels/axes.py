@@ -569,7 +569,9 @@ def _end_labels(axes: Axes, panel: Drawn, named: Sequence[Line], look: Mapping, 
     wanted = [min(1.0, max(0.0, y)) for _, y in ends]
     texts = [_label(label) for _, _, label, _ in entries]
     most = max(text.count("\n") + 1 for text in texts)
-    placed = spread(wanted, most * _LABEL_LINE / height, 0.0, 1.0)
+    # Names of several lines stay beside the axes too.
+    line, over = _LABEL_LINE / height, (most - 1) * _LABEL_LINE / height / 2
+    placed = spread(wanted, most * line, over, 1 - over)
     for (end, _), y, at, text, (_, _, _, style) in zip(ends, wanted, placed, texts, entries, strict=True):
         start, sample, words = 1 + 0.1 / width, 1 + (0.1 + _SAMPLE) / width, 1 + (0.15 + _SAMPLE) / width
         leader = Line2D([min(1.0, end), 1.0, start], [y, y, at], color=BEHIND, linewidth=0.5)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from respath.letters import plain
+from respath.letters import spelled
 from respath.quantities.rounding import fixed, significant
 from respath.reporting.panels.data import COLOURED, Drawn, Estimate, Line, Mark, Shown
 from respath.reporting.panels.training import EXTRAPOLATED
@@ -44,13 +44,14 @@ def words(shown: Shown, title: str, method: str, scale: str) -> dict[str, Any]:
     """Title, caption in its parts, and alternative text. ``method`` is the author's part: what is drawn, what is printed."""
     findings = [(panel, _finding(panel)) for panel in shown.filled]
     caption = {
-        "finding": plain(_by_panel(shown, findings)) or "Nothing is measured yet.",
-        "marks": plain(" ".join(_marks(shown))),
-        "missing": plain(" ".join(shown.notes)),
+        "finding": spelled(_by_panel(shown, findings)) or "Nothing is measured yet.",
+        "marks": spelled(" ".join(_marks(shown))),
+        "missing": spelled(" ".join(shown.notes)),
+        "scale": scale,
     }
     alt = " ".join(f"{panel.title}: {_seen(panel)}" for panel in shown.filled)
-    alt = plain(f"{title}. {alt}" if alt else f"{title}. Nothing is drawn yet.")
-    return {"title": title, "scale": scale, "caption": caption, "method": method.strip(), "alt": alt}
+    alt = spelled(f"{title}. {alt}" if alt else f"{title}. Nothing is drawn yet.")
+    return {"title": title, "caption": caption, "method": method.strip(), "alt": alt}
 
 
 def _by_panel(shown: Shown, findings: Iterable[tuple[Drawn, str]]) -> str:
