@@ -14,6 +14,7 @@ rule all:
     input:
         [rendered(artifact) for artifact in PROJECT.artifacts()],
         expand("reports/out/{scale}/{paper}/index.html", scale=SCALE, paper=PAPERS),
+        f"reports/out/{SCALE}/index.html",
 
 
 include: "workflow/rules/data.smk"

@@ -104,7 +104,9 @@ def rendered_again(copy: ProjectCopy) -> tuple[set[str], str]:
     """Tables, figures and pages that are planned, and nothing else may be; and what the dry run says."""
     done = copy.snakemake("-n", "-p", "all")
     said = done.stdout + done.stderr
-    assert done.returncode == 0 and set(job_counts(said)) <= {"table", "figure", "page", "all"}, said[-3000:]
+    assert done.returncode == 0 and set(job_counts(said)) <= {"table", "figure", "page", "overview", "all"}, (
+        said[-3000:]
+    )
     found = re.findall(r"wildcards: scale=smoke, paper=resformer(?:, (?:table|figure)=(\w+))?\n", said)
     return {name or "page" for name in found}, said
 
@@ -179,6 +181,7 @@ def test_settings_that_are_resources_run_nothing_again(edited):
         "eval_items": 1,
         "overlap": 1,
         "page": 1,
+        "overview": 1,
         "all": 1,
     }
 

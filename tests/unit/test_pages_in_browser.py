@@ -1,9 +1,15 @@
 """Pages as a reader meets them: laid out by a real browser at three widths, in the dark, on paper and without a mouse."""
 
+from pathlib import Path
+from urllib.parse import unquote
+
 import pytest
 
+from respath.comparison.report import Report
+from respath.files import write_text
 from respath.papers import needs
-from respath.reporting.page import page
+from respath.reporting import overview
+from respath.reporting.page import render
 from tests.golden.toy import run_id, toy, toy_project
 from tests.unit.browser import CHROMIUM, Browser
 
@@ -92,9 +98,11 @@ def pages(tmp_path_factory):
         "smoke": toy(folder / "smoke", diverged={run_id(smoke, "S", "mix")}),
         "nothing": toy(folder / "nothing", "paper", skip=set(needs.all_runs(project))),
     }
-    for name, opened in made.items():
-        (folder / f"{name}.html").write_text(page(*opened, "toy", folder))
-    return {name: folder / f"{name}.html" for name in made}
+    for name, (project, results) in made.items():
+        report = Report(project, results, "toy")
+        overview.write(project, {"toy": report}, folder / name)
+        write_text(folder / name / "toy/index.html", render(report, folder))
+    return {name: folder / name / "toy/index.html" for name in made}
 
 
 @pytest.mark.parametrize("name", ["judged", "smoke", "nothing"])
@@ -109,6 +117,26 @@ def test_no_text_is_cut_overlaps_or_leaves_the_page_at_any_width_in_the_dark_or_
         assert browser.run(LAYOUT) == [], (width, way, "opened")
         if width == 1400:
             assert browser.run(CONTRAST) == [], way
+    assert browser.errors == []
+
+
+def test_the_page_over_all_papers_and_those_of_architectures_are_as_sound_and_their_links_lead_somewhere(
+    browser, pages
+):
+    folder = pages["judged"].parent.parent
+    others = [folder / "index.html", *sorted((folder / "models/toy").glob("*.html"))]
+    assert len(others) > 3
+    for path in others:
+        for width, way in ((1400, {}), (1400, {"dark": True}), (390, {})):
+            browser.show(path, width, **way)
+            assert browser.run(LAYOUT) == [] and browser.run(CONTRAST) == [], (path.name, width, way)
+        for link in browser.run("[...document.querySelectorAll('a[href], link[href]')].map(e => e.href)"):
+            place, _, name = link.removeprefix("file://").partition("#")
+            if not link.startswith("file:"):
+                continue
+            text = Path(unquote(place)).read_text()
+            assert not name or f'id="{name}"' in text, link
+    assert "On the printed side?" in (folder / "models/toy/mix.html").read_text()
     assert browser.errors == []
 
 

@@ -255,7 +255,7 @@ def test_the_command_renders_everything_from_the_bundles_alone(tmp_path, capsys)
         assert main(["render", *options, "--out", str(tmp_path / name)]) == 0
     assert "1 run is missing, about" in capsys.readouterr().out
     made = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file())
-    assert {path.suffix for path in made} == {".csv", ".tex", ".md", ".pdf", ".svg", ".html", ".json"}
+    assert {path.suffix for path in made} == {".csv", ".tex", ".md", ".pdf", ".svg", ".html", ".json", ".css"}
     for path in made:
         assert (tmp_path / "a" / path).read_bytes() == (tmp_path / "b" / path).read_bytes(), path
     page = (tmp_path / "a" / "toy" / "index.html").read_text()

@@ -87,6 +87,28 @@ rule page:
         " --out {output:q} > {log:q} 2>&1"
 
 
+rule overview:
+    "One page over all papers, and one per architecture."
+    input:
+        expand("reports/out/{{scale}}/{paper}/index.html", paper=PAPERS),
+    output:
+        # Beside it models/, with a page per architecture.
+        report("reports/out/{scale}/index.html", caption="../report/overview.rst", category="overview"),
+    log:
+        "logs/overview/{scale}.log",
+    localrule: True
+    conda:
+        "../../envs/report.yaml"
+    resources:
+        config=CONFIG,
+    params:
+        **SETTINGS,
+        **of_code(*REPORT_CODE),
+        out=subpath(output[0], parent=True),
+    shell:
+        "python -m respath.reporting.overview --config {resources.config:q} --out-dir {params.out:q} > {log:q} 2>&1"
+
+
 rule demo_page:
     "The page of what `demo` shows of a paper."
     input:
@@ -130,6 +152,7 @@ rule:
     input:
         [rendered(artifact) for artifact in PROJECT.artifacts()],
         expand("reports/out/{scale}/{paper}/index.html", scale=SCALE, paper=PAPERS),
+        f"reports/out/{SCALE}/index.html",
     localrule: True
 
 

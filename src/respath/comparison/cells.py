@@ -15,6 +15,7 @@ from respath.papers.reported import Reported, load_reported
 from respath.papers.resolve import Resolver
 from respath.papers.tables import Column, Row, Table
 from respath.quantities import metrics
+from respath.quantities.derived import DERIVED
 from respath.quantities.kinds import factor
 from respath.quantities.quantity import Domain, Quantity, is_number
 from respath.quantities.rounding import rounded
@@ -376,6 +377,13 @@ def _judged_difference(judge: Judge, table: Table, row: Row, column: Column, cel
     if cell.kind != "measured" or cell.sample is None or column.show == "p" or metrics.compares(cell.metric):
         return cell
     quantity, printed = table.quantity(row, column), cell.printed if column.show == "difference" else None
+    derived = DERIVED.get(quantity.metric)
+    if derived is not None and derived.compares:
+        # It is the comparison itself, and no difference of two values.
+        own = cell.sample.interval
+        return (
+            dataclasses.replace(cell, low=own.low, high=own.high) if own and cell.ours is not None else cell
+        )
     outcome, claim, times = _outcome(judge, cell, column, quantity.subject, quantity.against, printed)
     if outcome.interval is None or cell.ours is None:
         return dataclasses.replace(cell, verdict=outcome.verdict, claim=claim)

@@ -40,6 +40,9 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 #: Decimals of a difference without an interval.
 _DECIMALS = 3
 
+#: Sizes whose missing runs a sentence counts one by one.
+_SIZES = 5
+
 #: A part of a sentence, and the verdict that it gives (or nothing).
 Piece = tuple[str, str]
 
@@ -310,7 +313,8 @@ class Report:
     def first_command(self) -> str:
         """The command that makes what the main claim is about, or everything."""
         targets = {artifact.target for artifact in self.project.artifacts(self.id)}
-        source = self.main[0].claim.source if self.main else {}
+        asked = [claim for claim in self.main if claim.verdict != NOT_JUDGED]
+        source = asked[0].claim.source if asked else {}
         names = [f"{self.id}_table{source.get('table')}", f"{self.id}_fig{source.get('figure')}"]
         target = next((name for name in names if name in targets), self.scale.id)
         return self.command(target)
@@ -465,10 +469,13 @@ class Report:
         if not groups:
             return ""
         total, seconds = sum(n for _, n, _ in groups), sum(s for _, _, s in groups)
+        groups = sorted(groups, key=lambda group: -group[1])
         each = ", ".join(
             f"{number} of size {size}" + (f" ({duration(cost)})" if cost else "")
-            for size, number, cost in groups
+            for size, number, cost in groups[:_SIZES]
         )
+        if rest := sum(number for _, number, _ in groups[_SIZES:]):
+            each += f", {rest} of other sizes"
         cost = f", about {duration(seconds)} of training one after the other" if seconds else ""
         return f"{several(total, 'run')} {'is' if total == 1 else 'are'} missing{cost}: {each}."
 

@@ -47,6 +47,8 @@ def unit_of(metric: str) -> str:
 #: Names in words of what readers meet in sentences.
 _TITLES = {
     "loss.mean": "validation loss",
+    "loss.mean_bits_per_byte": "validation loss",
+    "loss.bits_per_byte": "validation loss",
     "loss.common": "validation loss at the common length",
     "train.loss.final": "training loss",
     "curve.early": "training loss, first tenth of the steps after the warm-up",
@@ -68,6 +70,12 @@ def title_of(metric: str, names: Mapping[str, str]) -> str:
     if metric in _TITLES:
         return _TITLES[metric]
     head, _, rest = metric.partition(".")
+    if head == "core":
+        return "CORE" if rest.startswith("core") else rest.replace("_", " ").replace(".", ", ")
+    if head == "ngrams":
+        return f"loss of {rest.partition('.')[0]} counts"
+    if head == "nll":
+        return f"loss on answers of {rest}"
     if metric in DERIVED and head != "analysis":
         return DERIVED[metric].title
     if head == "loss":

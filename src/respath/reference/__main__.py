@@ -49,10 +49,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 def render(results: Results, out: Path) -> None:
     """All tables, figures and pages into ``out``/<paper>/, diff.json and diff.md into ``out``."""
-    from respath.reporting import figure, page, table
+    from respath.reporting import figure, overview, page, table
 
     project = results.project
-    for report in reports(project, results).values():
+    found = reports(project, results)
+    for report in found.values():
         folder = out / report.id
         for artifact in report.artifacts:
             if artifact.is_table:
@@ -63,6 +64,7 @@ def render(results: Results, out: Path) -> None:
                     with atomic_open(folder / f"{artifact.id}.{ending}") as stream:
                         stream.write(content)
         write_text(folder / "index.html", page.render(report, folder))
+    overview.write(project, found, out)
     document = compare(project, results)
     write_json(out / "diff.json", document)
     write_text(out / "diff.md", markdown(document))

@@ -127,6 +127,22 @@ def plain_cell(cell: Shown) -> str:
     return f"{sign}{grouped}.{decimals}" if decimals else f"{sign}{grouped}"
 
 
+def value_of(cell: Cell, printed: bool = False) -> Shown:
+    """Our value of a cell, or the printed one, by itself."""
+    return _printed(cell) if printed else number(cell.ours, _decimals(cell), sign=cell.signed)
+
+
+def paired(cell: Cell) -> str:
+    """The paired difference of a cell with its interval, as text; empty where it has none."""
+    if cell.gain is None:
+        return ""
+    parts = (
+        fixed(cell.gain, _decimals(cell), True),
+        _interval(cell.gain_low, cell.gain_high, _decimals(cell)),
+    )
+    return " ".join(filter(None, parts)).replace("-", "−")
+
+
 def _printed(cell: Cell, bold: bool = False) -> Shown:
     # Trailing zeros that the paper dropped come back: the column's resolution is what counts.
     decimals = cell.decimals if cell.printed_decimals is None else cell.printed_decimals

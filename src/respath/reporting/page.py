@@ -105,7 +105,7 @@ def main_groups(report: Report) -> list[dict[str, Any]]:
         title = "loss" if metrics.unit_of(metric) == "nats/token" else report.judge.metric_name(metric)
         groups.setdefault((metrics.unit_of(metric), title), []).append(claim)
     return [
-        {"unit": unit.replace("/", " per "), "what": title, **_rows(report, claims)}
+        {"unit": "" if unit == "1" else unit.replace("/", " per "), "what": title, **_rows(report, claims)}
         for (unit, title), claims in groups.items()
     ]
 
