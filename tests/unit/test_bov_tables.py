@@ -43,11 +43,12 @@ def test_every_printed_cell_of_the_configuration_matches_at_every_scale(scale):
 
 
 def test_rates_decay_and_batch_of_any_depth_follow_from_the_printed_one():
-    """nanochat's ladder: N, tokens per step, rates and decay of 6, 8, 12 and 24 layers, worked out apart from the code."""
+    """nanochat's ladder: N, tokens per step, rates and decay of 4, 6, 8 and 24 layers, worked out apart from the code."""
     paper = PROJECTS["paper"].paper("bov")
     terms, base = paper.folder.paper.recipe, paper.model("d12", "baseline")
     assert isinstance(terms, PaperRecipe)
     for layers, batch, matrix, embedding, table, scalar, decay in (
+        (4, 2**18, 0.0141, 0.367, 0.184, 0.354, 1.9),
         (6, 2**18, 0.0141, 0.300, 0.150, 0.354, 0.94),
         (8, 2**18, 0.0141, 0.260, 0.130, 0.354, 0.52),
         (24, 2**20, 0.0283, 0.300, 0.150, 0.707, 0.0597),
