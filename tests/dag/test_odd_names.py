@@ -74,7 +74,10 @@ def test_it_renders_as_text_in_latex_markdown_csv_and_html(copy, project, monkey
     monkeypatch.setattr(
         figure,
         "render",
-        lambda *arguments: {"svg": b"", "json": b'{"caption": {"finding": "", "marks": "", "missing": ""}}'},
+        lambda *arguments: {
+            "svg": b"",
+            "json": b'{"caption": {"finding": "", "marks": "", "missing": ""}, "alt": ""}',
+        },
     )
     html = page.page(project, results, "resformer", copy.path)
     assert "a_b&amp;c%$(x)" in html and ODD not in html

@@ -28,7 +28,7 @@ from respath.quantities.keeping import position_bins
 from respath.quantities.quantity import Quantity
 from respath.quantities.rounding import short_count
 from respath.reporting.figure import main, render, said, scale_line
-from respath.reporting.looks import style
+from respath.reporting.looks import PAGE, style
 from respath.reporting.panels.axes import colours_of, log_bar, log_ticks, values_of
 from respath.reporting.panels.build import READERS, shown
 from respath.reporting.panels.data import Drawn, Grid, Line, Mark
@@ -509,9 +509,7 @@ def test_printed_differences_are_open_diamonds_in_sight(made):
     with style():
         (axes,) = draw(shown(project, results, artifact), artifact.definition).axes
     (diamonds,) = [
-        line
-        for line in axes.get_lines()
-        if line.get_marker() == "D" and line.get_markerfacecolor() == "white"
+        line for line in axes.get_lines() if line.get_marker() == "D" and line.get_markerfacecolor() == PAGE
     ]
     assert diamonds.get_ydata() == pytest.approx([-0.05, 0.1])
     assert axes.get_ylim()[0] < -0.05 and axes.get_ylim()[1] > 0.1 and axes.get_xlim()[0] < 0.1
@@ -553,7 +551,7 @@ def test_one_seed_is_open_and_a_bar_that_leaves_the_axis_ends_in_an_arrow(made, 
         marks = [
             line for line in axes.get_lines() if line.get_marker() in "os" and len(line.get_xdata()) == 1
         ]
-        return [line.get_markerfacecolor() != "white" for line in marks], axes
+        return [line.get_markerfacecolor() != PAGE for line in marks], axes
 
     assert faces(project, results)[0] == [True, True]
     alone, axes = faces(*toy(tmp_path, "smoke"))

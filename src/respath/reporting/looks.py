@@ -35,6 +35,10 @@ ON_DARK = ("#E6E7E5", "#3962F2", "#C83D09", "#32AE8D", "#CBA0D6", "#FF8D10")
 GREY, BEHIND = "#767676", "#C9CDD1"
 INK, SOFT, HAIR = PALETTE[0], "#5F6368", "#D9DCDF"
 FOR, AGAINST = "#1C5FB8", "#B23A12"
+#: Pages, and what is open: light and dark.
+PAGE, DARK = "#FFFFFF", "#15181A"
+#: Light letters and middles of heat maps, which no page may change.
+WHITE = "#FEFEFE"
 #: Colour on white -> name of the variable that a page may set, and the colour on a dark page.
 VARIABLES = {
     **{c: (f"line-{k}", dark) for k, (c, dark) in enumerate(zip(PALETTE, ON_DARK, strict=True))},
@@ -44,9 +48,8 @@ VARIABLES = {
     HAIR: ("hair", "#343A3E"),
     FOR: ("for", "#8FBCF5"),
     AGAINST: ("against", "#F2926B"),
+    PAGE: ("page", DARK),
 }
-#: Pages that are dark.
-DARK = "#15181A"
 
 DASHES = (
     (0, ()),

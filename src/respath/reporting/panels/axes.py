@@ -28,10 +28,12 @@ from respath.reporting.looks import (
     BEHIND,
     HAIR,
     INK,
+    PAGE,
     PALETTE,
     SMALL,
     SOFT,
     VERDICT_LOOKS,
+    WHITE,
     drawn,
     fitted,
     line_looks,
@@ -59,7 +61,7 @@ MANY_COLUMNS = 3
 #: Inches of a row of dots, of a label's sample and lines, at most of a label.
 ROW, _SAMPLE, _LABEL_LINE, LABEL = 0.27, 0.24, 0.135, 1.25
 SEQUENTIAL = "cividis"
-DIVERGING = LinearSegmentedColormap.from_list("about", (PALETTE[1], "#FFFFFF", PALETTE[2]))
+DIVERGING = LinearSegmentedColormap.from_list("about", (PALETTE[1], WHITE, PALETTE[2]))
 
 _REFERENCE = {"color": SOFT, "linestyle": (0, (3, 2)), "linewidth": 0.9}
 _TEXT = {"fontsize": SMALL, "color": INK}
@@ -103,7 +105,7 @@ def dots(axes: Axes, panel: Drawn, look: Mapping) -> None:
     """A row per run: mark, interval, seeds and the printed value; numbers and verdict right of it."""
     rows = panel.of("ours")
     printed = {line.id: line.marks[0] for line in panel.of("printed")}
-    digits = decimals_of(panel)
+    digits, room = decimals_of(panel), numbers_room(panel)
     low, high = _row_limits(panel)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(low, high)
@@ -111,14 +113,14 @@ def dots(axes: Axes, panel: Drawn, look: Mapping) -> None:
         axes.axvline(0, color=INK, linewidth=0.9, zorder=1)
     for y, line in enumerate(rows):
         mark = line.marks[0]
-        colour, sign, marker = VERDICT_LOOKS.get(mark.verdict, (INK, "", "o"))
+        colour, _, marker = VERDICT_LOOKS.get(mark.verdict, (INK, "", "o"))
         value = _read(panel, mark)
         if (ends := _ends(panel, mark)) is not None:
             _bar(axes, y, ends, colour)
         if mark.difference and len(mark.difference.by_seed) > 1:
             axes.vlines(mark.difference.by_seed, y - 0.2, y + 0.2, color=colour, linewidth=0.9, zorder=3)
         if value is not None:
-            face = colour if len(mark.seeds) > 1 else "white"
+            face = colour if len(mark.seeds) > 1 else PAGE
             axes.plot(
                 [value], [y], marker=marker, color=colour, markerfacecolor=face, markersize=5.5, zorder=4
             )
@@ -127,7 +129,7 @@ def dots(axes: Axes, panel: Drawn, look: Mapping) -> None:
         place = _read(panel, printed[line.id]) if line.id in printed else None
         if place is not None:
             axes.plot([place], [y + 0.27], **_PRINTED, zorder=5)
-        _row_texts(axes, y, mark, value, digits, sign, colour)
+        _row_texts(axes, y, mark, _numbers(mark, digits), room)
     _row_names(axes, rows)
     axes.xaxis.set_major_locator(MaxNLocator(_ticks_that_fit(axes, 5)))
     if panel.differences:
@@ -147,7 +149,7 @@ def dots(axes: Axes, panel: Drawn, look: Mapping) -> None:
 _PRINTED = {
     "marker": "D",
     "color": INK,
-    "markerfacecolor": "white",
+    "markerfacecolor": PAGE,
     "markersize": 4,
     "linestyle": "none",
     "markeredgewidth": 0.9,
@@ -183,42 +185,34 @@ def _bar(axes: Axes, y: float, ends: tuple[float, float], colour: str) -> None:
             axes.plot([edge], [y], marker=marker, color=colour, markersize=5, clip_on=False, zorder=3)
 
 
-def _row_texts(
-    axes: Axes, y: float, mark: Mark, value: float | None, digits: int, sign: str, colour: str
-) -> None:
-    """Right of a row: value and interval, then the verdict."""
+def _numbers(mark: Mark, digits: int) -> str:
+    """What stands right of a row."""
     if mark.diverged:
-        numbers = mark.note
-    elif mark.difference is not None:
-        numbers = estimate_text(mark.difference, digits)
-    else:
-        numbers = "baseline"
-    at = {
-        "xycoords": axes.get_yaxis_transform(),
-        "textcoords": "offset points",
-        "va": "center",
-        "annotation_clip": False,
-    }
-    axes.annotate(numbers, (1, y), xytext=(9, 0), ha="left", **at, **(_TEXT if value is not None else _QUIET))
-    verdict = (
-        "one seed"
-        if len(mark.seeds) == 1 and mark.verdict == TOO_FEW
-        else mark.verdict.removesuffix(" at this scale")
-    )
-    words = f"{sign} {verdict}".strip() if verdict else "one seed" if len(mark.seeds) == 1 else ""
+        return mark.note
+    return estimate_text(mark.difference, digits) if mark.difference else "baseline"
+
+
+def numbers_room(panel: Drawn) -> float:
+    """Inches that the rows' numbers take."""
+    digits = decimals_of(panel)
+    return 0.05 + max(width_of(_numbers(line.marks[0], digits)) for line in panel.of("ours"))
+
+
+def _row_texts(axes: Axes, y: float, mark: Mark, numbers: str, room: float) -> None:
+    """Right of a row: value and interval, then the verdict."""
+    at = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center"}
+    at |= {"ha": "left", "annotation_clip": False}
+    axes.annotate(numbers, (1, y), xytext=(9, 0), **at, **(_QUIET if mark.diverged else _TEXT))
+    colour, sign, _ = VERDICT_LOOKS.get(mark.verdict, (SOFT, "", "o"))
+    one = len(mark.seeds) == 1 and mark.verdict in ("", TOO_FEW)
+    words = "one seed" if one else mark.verdict.removesuffix(" at this scale")
     axes.annotate(
-        words,
-        (1, y),
-        xytext=(NUMBERS * 72 + 14, 0),
-        ha="left",
-        **at,
-        fontsize=SMALL,
-        color=colour if mark.verdict else SOFT,
+        f"{sign} {words}".strip(), (1, y), xytext=(room * 72 + 14, 0), **at, fontsize=SMALL, color=colour
     )
 
 
-#: Inches of a row's numbers, and of its verdict.
-NUMBERS, VERDICT = 1.62, 0.98
+#: Inches of a row's verdict.
+VERDICT = 0.98
 
 
 def _row_names(axes: Axes, rows: Sequence[Line]) -> None:
@@ -334,7 +328,7 @@ def many(cells: Sequence[Axes], panel: Drawn, look: Mapping) -> None:
         _limits(axes, panel)
         _x_axis(axes, panel)
         below = cells.index(axes) + MANY_COLUMNS < len(cells)
-        axes.set_xlabel("" if below else axes.get_xlabel())
+        axes.set_xlabel("" if below or cells.index(axes) % MANY_COLUMNS else axes.get_xlabel(), loc="left")
         axes.tick_params(labelbottom=not below)
         axes.yaxis.set_major_locator(MaxNLocator(4))
         axes.set_title(
@@ -391,7 +385,7 @@ def _line(
             extrapolated = mark.note == EXTRAPOLATED
             look = (
                 "^" if extrapolated else style["marker"],
-                "white" if one or extrapolated else style["color"],
+                PAGE if one or extrapolated else style["color"],
             )
             kinds.setdefault(look, []).append((places(mark), _read(panel, mark)))
         for (marker, face), points in kinds.items():
@@ -718,7 +712,7 @@ def heat(axes: Axes, panel: Drawn, norm: Normalize, colours: str | Colormap, las
             if np.isfinite(value):
                 at = (grid.x_edges[j] + 0.5, grid.y_edges[i] + 0.5)
                 dark = np.mean(mesh.cmap(norm(value))[:3]) < 0.5
-                colour = "#FFFFFF" if dark else "#000000"
+                colour = WHITE if dark else "#000000"
                 axes.text(
                     *at,
                     fixed(value, 2 if abs(value) < 10 else 0).replace("-", "−"),

@@ -24,10 +24,10 @@ def axis_name(panel: Drawn) -> str:
 
 
 def decimals_of(panel: Drawn) -> int:
-    """Two digits of the narrowest interval's half-width; without an interval, of the largest difference."""
+    """Two digits of a usual interval's half-width (the median's); without an interval, of the largest difference."""
     found = [mark.difference for line in panel.of("ours") for mark in line.marks if mark.difference]
-    halves = [(one.high - one.low) / 2 for one in found if one.low is not None and one.high > one.low]
-    size = min(halves) if halves else max((abs(one.value) for one in found), default=0.0)
+    halves = sorted((one.high - one.low) / 2 for one in found if one.low is not None and one.high > one.low)
+    size = halves[len(halves) // 2] if halves else max((abs(one.value) for one in found), default=0.0)
     return min(5, max(0, 1 - math.floor(math.log10(size)))) if size > 0 else 3
 
 

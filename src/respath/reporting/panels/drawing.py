@@ -139,7 +139,7 @@ def _inner(panel: Drawn, box: Box, top: float, last: bool) -> Box:
     if panel.form in ("dots", "bars"):
         names = (width_of(fitted(line.label, forms.LABEL + 0.4)) for line in panel.of("ours"))
         left = max(names) + 0.15
-        right = forms.NUMBERS + forms.VERDICT + 0.15 if panel.form == "dots" else 0.7
+        right = forms.numbers_room(panel) + forms.VERDICT + 0.15 if panel.form == "dots" else 0.7
     if any("\n" in mark.tick for line in panel.of("ours") for mark in line.marks):
         bottom += 0.14
     if panel.form == "heat":
