@@ -135,7 +135,7 @@ def test_figure_6_reads_the_maps_of_exactly_the_models_that_it_draws():
     artifact = project.artifact("depthbench_fig6")
     found = needs.of_artifact(project, artifact)
     drawn = {panel.run.variant for panel in artifact.definition.panels if panel.kind == "matrix"}
-    assert {run.variant for run in found.trained.values()} == drawn and len(found.trained) == 5
+    assert {run.variant for run in found.trained.values()} == drawn and len(found.trained) == 6
     assert {run.size for run in found.trained.values()} == {"400M-L32"}
     assert set(map(frozenset, found.analyses.values())) == {frozenset({"causal", "permutation"})}
 

@@ -29,7 +29,7 @@ from respath.quantities.quantity import Quantity
 from respath.quantities.rounding import short_count
 from respath.reporting.figure import main, render, said, scale_line
 from respath.reporting.looks import PAGE, style
-from respath.reporting.panels.axes import colours_of, log_bar, log_ticks, values_of
+from respath.reporting.panels.axes import colours_of, groups_of_heat, log_bar, log_ticks, values_of
 from respath.reporting.panels.build import READERS, shown
 from respath.reporting.panels.data import Drawn, Grid, Line, Mark
 from respath.reporting.panels.drawing import draw
@@ -1014,3 +1014,9 @@ def test_every_figure_of_the_paper_renders_at_smoke(smoke):
             files = render(project, results, artifact)
             assert files["svg"].startswith(b"<svg") and files["pdf"].startswith(b"%PDF"), artifact.id
             assert len(files["svg"]) < 300_000, artifact.id
+
+
+def test_maps_of_one_series_under_two_names_have_colours_of_their_own(made):
+    fields = {"kind": "matrix", "series": "similarity.hidden_layers", "run": of("base"), "x": LOSS, "y": LOSS}
+    same = [panel(made, **fields, value={"label": label}) for label in ("a", "a", "b")]
+    assert [len(group) for group in groups_of_heat(same)] == [2, 1]

@@ -48,6 +48,8 @@ from respath.reporting.panels.training import EXTRAPOLATED
 _MARKED, _A_FEW = 32, 5
 #: Most rows and columns of a matrix whose numbers are written into it.
 _NUMBERED = 8
+#: Inches of a cell that such a number needs.
+_CELL = 0.24
 #: Shares of a training whose losses would flatten the rest of a panel, and are cut off.
 _SKIP = {"difference": 0.08, "tokens": 0.25}
 #: Kinds whose intervals are bars, side by side; those of the others are bands.
@@ -707,7 +709,8 @@ def heat(axes: Axes, panel: Drawn, norm: Normalize, colours: str | Colormap, las
         axes.set_xscale(panel.definition.x.scale)
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    if matrix and max(values.shape) <= _NUMBERED:
+    cell = axes.get_position().width * axes.figure.get_figwidth() / max(values.shape)
+    if matrix and max(values.shape) <= _NUMBERED and cell >= _CELL:
         for (i, j), value in np.ndenumerate(values):
             if np.isfinite(value):
                 at = (grid.x_edges[j] + 0.5, grid.y_edges[i] + 0.5)
@@ -725,12 +728,12 @@ def heat(axes: Axes, panel: Drawn, norm: Normalize, colours: str | Colormap, las
 
 
 def groups_of_heat(panels: Iterable[Drawn]) -> Iterator[list[Drawn]]:
-    """Heat maps of one quantity, which share limits and one colour bar."""
-    found: dict[tuple[str, str], list[Drawn]] = {}
+    """Heat maps of one quantity under one name, which share limits and one colour bar."""
+    found: dict[tuple[str, str, str], list[Drawn]] = {}
     for panel in panels:
         if panel.form == "heat":
             name = getattr(panel.definition, "series", None) or panel.definition.array
-            found.setdefault((panel.definition.kind, name), []).append(panel)
+            found.setdefault((panel.definition.kind, name, panel.definition.value.label), []).append(panel)
     yield from found.values()
 
 
