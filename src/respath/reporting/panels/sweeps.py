@@ -6,6 +6,7 @@ from respath.config.request import RunRequest, merged
 from respath.papers.figures import Bars, Sweep, SweepPoint
 from respath.quantities.metrics import is_exact, unit_of
 from respath.quantities.quantity import Quantity
+from respath.quantities.rounding import short_count
 from respath.reporting.panels.data import Drawn, Mark
 from respath.reporting.panels.reader import Reader
 
@@ -32,7 +33,7 @@ def sweep(reader: Reader, letter: str, panel: Sweep) -> Drawn:
             if x is None:
                 continue
             # A line of one point is its label; of several, the place says which point is meant.
-            name = label if len(line.points) == 1 else f"{label} at {x:g}"
+            name = label if len(line.points) == 1 else f"{label} at {_place_name(x)}"
             metric = line.metric or panel.metric
             points.append((x, request, metric, reader.values(request, metric, name, panel.unit)))
         rows.append((first, label, sorted(points, key=lambda one: one[0])))
@@ -68,6 +69,10 @@ def sweep(reader: Reader, letter: str, panel: Sweep) -> Drawn:
         differences=reference is not None or (panel.baseline is not None and not comparable),
         x_label="" if panel.at is None or comparable else f"{panel.x.label}, of the paper's shapes",
     )
+
+
+def _place_name(x: float) -> str:
+    return short_count(x) if x >= 1e4 else f"{x:.3g}"
 
 
 def _place(reader: Reader, panel: Sweep, point: SweepPoint, request: RunRequest) -> float | None:
