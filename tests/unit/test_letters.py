@@ -29,7 +29,7 @@ ACCEPTED = [char for char in EVERY if not problems_of(char)]
 
 
 def preamble():
-    return (ROOT.parents[2] / "reports/templates/paper.tex.j2").read_text().split(r"\title{")[0]
+    return (ROOT.parents[2] / "reports/templates/paper.tex.j2").read_text().split(r"\begin{document}")[0]
 
 
 @needs_tex
