@@ -301,7 +301,6 @@ def figure_context(report: Report, artifact: Artifact, folder: Path) -> dict[str
         **artifact_context(report, artifact),
         "svg": inline_svg(files["svg"].decode(), artifact.id),
         "words": " ".join(filter(None, said["caption"].values())),
-        "alt": said["alt"],
     }
 
 
