@@ -208,7 +208,8 @@ def test_the_modules_that_claims_read_are_known_per_run():
     modules = {
         (found.trained[id].size, found.trained[id].variant): names for id, names in found.analyses.items()
     }
-    assert modules["82M", "learnable"] == {"coefficients"}
+    assert modules["82M", "dense"] == {"coefficients"}
+    assert modules["82M", "learnable"] == {"coefficients", "similarity"}
     assert {"gradients", "similarity", "pca", "removal", "importance"} <= modules["82M", "identity"]
     # Nothing else than what judging a claim would read.
     metrics = [test.metric for entry in project.folder("resformer").claims for test in entry.tests]
