@@ -193,7 +193,7 @@ class Paper(Document):
 
 
 class Variant(Document):
-    """One entry of variants.yaml: overrides of the model and recipe; title, label and colour are for people only."""
+    """One entry of variants.yaml: overrides of the model and recipe; title and label are for people only, and ``colour`` is not read."""
 
     title: Text
     label: Text
