@@ -471,9 +471,7 @@ def diff(
     ] = None,
     as_json: Json = False,
     scale: Scale = None,
-    brief: Annotated[
-        bool, typer.Option(help="Two lines: where the tables are, how many cells match.")
-    ] = False,
+    brief: Annotated[bool, typer.Option(help="A few lines: where the pages are, what was found.")] = False,
     reference: Annotated[
         bool, typer.Option("--reference", help="The results that the repository keeps, not your own.")
     ] = False,

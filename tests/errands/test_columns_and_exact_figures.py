@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import ttest_1samp
 
 from respath.accounting import account as account_of
+from respath.comparison.report import Report
 from respath.papers import needs
 from respath.papers.check import open_papers
 from respath.papers.figures import Panels
@@ -36,9 +37,8 @@ def test_an_interval_and_a_p_value_of_a_paired_difference_are_one_yaml(tmp_path)
     project, touched = changed(tmp_path / "toy", "paired_columns")
     assert touched == ["papers/toy/tables.yaml"]
     write_results(project, tmp_path / "results", loss_of=toy_loss)
-    grid, texts = render_table(
-        project, Results(project, tmp_path / "results"), project.artifact("toy_table1")
-    )
+    report = Report(project, Results(project, tmp_path / "results"), "toy")
+    grid, texts = render_table(report, project.artifact("toy_table1"))
     losses = {row: grid.cells[row, "loss"].per_seed for row in ("base", "mix")}
     differences = [losses["mix"][seed] - losses["base"][seed] for seed in (1, 2, 3)]
     expected = ttest_1samp(differences, 0.0)
@@ -51,7 +51,7 @@ def test_an_interval_and_a_p_value_of_a_paired_difference_are_one_yaml(tmp_path)
     # The baseline's own row has no other run.
     assert grid.cells["base", "range"].kind == "text" and grid.cells["base", "p"].kind == "text"
     row = next(line for line in texts["md"].splitlines() if line.startswith("| Mix"))
-    assert f"{low:+.3f} to {high:+.3f}".replace("-", "−") in row and f"{expected.pvalue:.4f}" in row
+    assert f"[{low:+.3f}, {high:+.3f}]".replace("-", "−") in row and f"{expected.pvalue:.4f}" in row
     (written,) = [
         line
         for line in csv.DictReader(io.StringIO(texts["csv"]))
