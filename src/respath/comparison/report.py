@@ -371,7 +371,7 @@ class Report:
         ]
         kept = sum(claim.found.adjusted is not None and claim.found.adjusted < LEVEL for claim in self.main)
         sentences.append(
-            f"Adjusted for {word(len(self.main))} tests (Holm), {word(kept)} of them {'stays' if kept == 1 else 'stay'} significant."
+            f"Adjusted for {word(len(self.main))} test{'s' * (len(self.main) > 1)} (Holm), {word(kept)} of them {'stays' if kept == 1 else 'stay'} significant."
         )
         if floor := self._floor(baseline):
             sentences.append(floor)
