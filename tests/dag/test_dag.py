@@ -132,8 +132,8 @@ def rendered_again(copy: ProjectCopy) -> tuple[set[str], str]:
         ),
         (
             "papers/resformer/figures.yaml",
-            'title: "Training loss of 468M"',
-            'title: "Training loss, 468M"',
+            'title: "Validation loss on the way, 468M"',
+            'title: "Validation loss, 468M"',
             {"page"},
             {"table3", "table12"},
             "papers/resformer/figures.yaml: fig",

@@ -63,9 +63,8 @@ def test_an_interval_and_a_p_value_of_a_paired_difference_are_one_yaml(tmp_path)
 def test_one_seed_has_neither(tmp_path):
     project, _ = changed(tmp_path / "toy", "paired_columns", "smoke")
     write_results(project, tmp_path / "results", loss_of=toy_loss)
-    grid, texts = render_table(
-        project, Results(project, tmp_path / "results"), project.artifact("toy_table1")
-    )
+    report = Report(project, Results(project, tmp_path / "results"), "toy")
+    grid, texts = render_table(report, project.artifact("toy_table1"))
     for column in ("range", "p"):
         cell = grid.cells["mix", column]
         assert (cell.ours, cell.status, cell.reason) == (None, "not run", "one seed has no interval")

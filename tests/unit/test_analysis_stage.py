@@ -315,9 +315,11 @@ def test_an_exported_transformer_has_the_numbers_of_our_own(backbone, trained, e
     for module in ("importance", "similarity"):
         for kind in ("scalars", "series"):
             for name, expected in ours["modules"][module][kind].items():
-                np.testing.assert_allclose(
-                    theirs["modules"][module][kind][name], expected, rtol=2e-4, atol=2e-5
-                )
+                found = theirs["modules"][module][kind][name]
+                if expected is None:  # two layers have no earlier half but the first
+                    assert found is None and name == "token_value_before_rise"
+                    continue
+                np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
 
 
 def test_any_llama_folder_is_analysed_with_its_own_tokenizer(trained, tmp_path):

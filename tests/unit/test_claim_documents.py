@@ -76,7 +76,7 @@ def test_what_contradicts_itself_in_a_claim_is_one_line(tmp_path, changes, messa
 
 def test_more_than_six_primary_claims_are_refused(tmp_path):
     def seven(claims):
-        claims += [{**claims[0], "id": f"more-{k}", "primary": True} for k in range(7)]
+        claims += [{**claims[0], "id": f"more-{k}", "primary": True} for k in range(6)]
 
     with pytest.raises(UserError, match=r"7 claims are primary .* at most 6 may be"):
         broken_claims(tmp_path, seven)
