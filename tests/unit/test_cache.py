@@ -8,19 +8,10 @@ import torch
 from respath.model import build_model
 from respath.spec.cost import cache_bytes, elements_per_token
 from respath.spec.model import ModelSpec
-from tests.unit.model_cases import SHAPE, VARIANTS, perturbed, some_ids, spec_of
+from tests.unit.cached_decoding import in_chunks, in_unequal_rows
+from tests.unit.model_cases import VARIANTS, perturbed, some_ids, spec_of
 
 EXACT = {"rtol": 0, "atol": 1e-10}
-
-
-def fed(model, ids, chunks, max_time=None):
-    """Logits of ``ids`` fed in chunks of the given lengths."""
-    cache, out, start = model.new_cache(len(ids), max_time or ids.shape[1]), [], 0
-    for length in chunks:
-        out.append(model(ids[:, start : start + length], cache=cache))
-        start += length
-    assert start == ids.shape[1] and set(cache.lengths) == {start}
-    return torch.cat(out, dim=1)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -30,7 +21,7 @@ def test_prefill_and_single_tokens_and_chunks_equal_the_full_forward(variant, ba
     with torch.no_grad():
         full = model(ids)
         for chunks in ([6, 1, 1, 1, 1, 1], [1] * 11, [11], [4, 5, 2], [1, 10]):
-            torch.testing.assert_close(fed(model, ids, chunks), full, **EXACT)
+            torch.testing.assert_close(in_chunks(model, ids, chunks), full, **EXACT)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -38,22 +29,10 @@ def test_rows_of_unequal_length_equal_each_rows_full_forward(variant):
     model, ids = perturbed(variant), some_ids(3, 12)
     with torch.no_grad():
         full = model(ids)
-        cache = model.new_cache(3, 12)
-        held, parts = [0, 0, 0], [[], [], []]
         # Prefill, ragged chunks, a row that pauses, single tokens for all, and rows that end apart.
-        for lengths, time in (([5, 1, 3], 5), ([2, 4, 0], 4), (None, 1), ([1, 1, 1], 3), ([0, 3, 2], 3)):
-            new = lengths or [time] * 3
-            chunk = torch.full((3, time), 7)
-            for row, count in enumerate(new):
-                chunk[row, :count] = ids[row, held[row] : held[row] + count]
-            logits = model(chunk, cache=cache, lengths=lengths)
-            assert logits.shape == (3, time, SHAPE["vocab_size"])
-            for row, count in enumerate(new):
-                parts[row].append(logits[row, :count])
-                held[row] += count
-        assert cache.lengths == tuple(held)
-        for row in range(3):
-            torch.testing.assert_close(torch.cat(parts[row]), full[row, : held[row]], **EXACT)
+        calls = (([5, 1, 3], 5), ([2, 4, 0], 4), (None, 1), ([1, 1, 1], 3), ([0, 3, 2], 3))
+        for row, logits in enumerate(in_unequal_rows(model, ids, calls)):
+            torch.testing.assert_close(logits, full[row, : len(logits)], **EXACT)
 
 
 def test_lengths_may_be_a_tensor_and_padding_does_not_matter():

@@ -7,6 +7,7 @@ import torch
 
 from respath.spec.cost import cache_bytes
 from tests.unit.backbone_models import BACKBONES, PATHS, perturbed, some_ids, spec_of
+from tests.unit.cached_decoding import in_chunks, in_unequal_rows
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 
@@ -14,16 +15,6 @@ PAIRS = [(backbone, "own") for backbone in BACKBONES]
 PAIRS += [("nanochat", value_path) for value_path in PATHS if value_path not in ("own", "attention-residual")]
 PAIRS += [("gpt2", value_path) for value_path in ("mix", "reuse", "table", "hc", "attention-residual")]
 PAIRS += [("llama-windows", value_path) for value_path in ("gqa2", "reuse", "table", "cross-layer")]
-
-
-def fed(model, ids, chunks):
-    """Logits of ``ids`` fed in chunks of the given lengths."""
-    cache, out, start = model.new_cache(len(ids), ids.shape[1]), [], 0
-    for length in chunks:
-        out.append(model(ids[:, start : start + length], cache=cache))
-        start += length
-    assert start == ids.shape[1]
-    return torch.cat(out, dim=1)
 
 
 @pytest.mark.parametrize(("backbone", "value_path"), PAIRS)
@@ -34,7 +25,7 @@ def test_prefill_and_single_tokens_and_chunks_equal_the_full_forward(backbone, v
         full = model(ids)
         # A prompt of one token, prompts inside and past the window of 3, chunks that cross it.
         for chunks in ([1] * 13, [13], [2, 1, 1, 1, 8], [7, 1, 1, 4], [5, 5, 3]):
-            torch.testing.assert_close(fed(model, ids, chunks), full, **EXACT)
+            torch.testing.assert_close(in_chunks(model, ids, chunks), full, **EXACT)
 
 
 @pytest.mark.parametrize(("backbone", "value_path"), PAIRS)
@@ -42,26 +33,16 @@ def test_rows_of_unequal_length_equal_each_rows_full_forward(backbone, value_pat
     model, ids = perturbed(backbone, value_path), some_ids(3)
     with torch.no_grad():
         full = model(ids)
-        cache, held, parts = model.new_cache(3, 13), [0, 0, 0], [[], [], []]
-        for lengths, time in (([6, 1, 0], 6), ([1, 1, 1], 1), ([0, 4, 2], 5), (None, 1), ([3, 0, 5], 6)):
-            new = lengths or [time] * 3
-            chunk = torch.full((3, time), 7)
-            for row, count in enumerate(new):
-                chunk[row, :count] = ids[row, held[row] : held[row] + count]
-            logits = model(chunk, cache=cache, lengths=lengths)
-            assert logits.isfinite().all()
-            for row, count in enumerate(new):
-                parts[row].append(logits[row, :count])
-                held[row] += count
-        for row in range(3):
-            torch.testing.assert_close(torch.cat(parts[row]), full[row, : held[row]], **EXACT)
+        calls = (([6, 1, 0], 6), ([1, 1, 1], 1), ([0, 4, 2], 5), (None, 1), ([3, 0, 5], 6))
+        for row, logits in enumerate(in_unequal_rows(model, ids, calls)):
+            torch.testing.assert_close(logits, full[row, : len(logits)], **EXACT)
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_bf16_decoding_stays_within_rounding_of_the_bf16_forward(backbone):
     model, ids = perturbed(backbone, dtype=torch.bfloat16), some_ids()
     with torch.no_grad():
-        full, decoded = model(ids), fed(model, ids, [5, 1, 1, 1, 5])
+        full, decoded = model(ids), in_chunks(model, ids, [5, 1, 1, 1, 5])
     # 2^-8 per rounding, through six layers of perturbed weights.
     assert (decoded - full).abs().max() <= 0.05 * full.abs().max()
 

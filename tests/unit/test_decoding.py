@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from respath.measure import decoding, system, timing
 from respath.quantities.decoding import BATCHES, FIELDS, WAYS
 from respath.spec.cost import cache_bytes
+from tests.unit.cached_decoding import in_chunks, in_unequal_rows
 from tests.unit.value_models import perturbed, some_ids, spec_of, values
 
 EXACT = {"rtol": 0, "atol": 1e-11}
@@ -34,11 +35,7 @@ def test_one_token_prompts_chunks_and_prompts_across_the_window_give_the_full_fo
         full = model(ids)
         model = decoding.made(model, way)
         for chunks in ([1] * 11, [11], [2, 1, 1, 1, 6], [6, 1, 4], [4, 5, 2]):
-            cache, parts, start = model.new_cache(2, 12), [], 0
-            for length in chunks:
-                parts.append(model(ids[:, start : start + length], cache=cache))
-                start += length
-            torch.testing.assert_close(torch.cat(parts, 1), full, **EXACT)
+            torch.testing.assert_close(in_chunks(model, ids, chunks), full, **EXACT)
 
 
 @pytest.mark.parametrize("way", LOOKED_UP)
@@ -48,18 +45,9 @@ def test_rows_of_unequal_length_give_each_rows_full_forward(case, way):
     with torch.no_grad():
         full = model(ids)
         model = decoding.made(model, way)
-        cache, held, parts = model.new_cache(3, 12), [0, 0, 0], [[], [], []]
-        for lengths, time in (([5, 1, 3], 5), ([2, 4, 0], 4), (None, 1), ([0, 3, 2], 3)):
-            new = lengths or [time] * 3
-            chunk = torch.full((3, time), 7)
-            for row, count in enumerate(new):
-                chunk[row, :count] = ids[row, held[row] : held[row] + count]
-            logits = model(chunk, cache=cache, lengths=lengths)
-            for row, count in enumerate(new):
-                parts[row].append(logits[row, :count])
-                held[row] += count
-        for row in range(3):
-            torch.testing.assert_close(torch.cat(parts[row]), full[row, : held[row]], **EXACT)
+        calls = (([5, 1, 3], 5), ([2, 4, 0], 4), (None, 1), ([0, 3, 2], 3))
+        for row, logits in enumerate(in_unequal_rows(model, ids, calls)):
+            torch.testing.assert_close(logits, full[row, : len(logits)], **EXACT)
 
 
 def test_a_folded_model_has_no_coefficient_left_and_the_same_tables():

@@ -7,6 +7,7 @@ import torch
 
 from respath.model import build_model
 from respath.model.kernels import Visibility
+from tests.unit.cached_decoding import in_chunks, in_unequal_rows
 from tests.unit.value_models import SHAPE, VARIANTS, perturbed, residual, some_ids, spec_of, values
 
 EXACT = {"rtol": 0, "atol": 1e-11}
@@ -54,30 +55,17 @@ def test_prefill_single_tokens_and_chunks_equal_the_full_forward(case, batch):
     with torch.no_grad():
         full = model(ids)
         for chunks in ([6, 1, 1, 1, 1, 1], [1] * 11, [4, 5, 2]):
-            cache, start, parts = model.new_cache(batch, 12), 0, []
-            for length in chunks:
-                parts.append(model(ids[:, start : start + length], cache=cache))
-                start += length
-            torch.testing.assert_close(torch.cat(parts, 1), full, **EXACT)
+            torch.testing.assert_close(in_chunks(model, ids, chunks), full, **EXACT)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_rows_of_unequal_length_equal_each_rows_full_forward(case):
     model, ids = model_of(case), some_ids(3, 12)
     with torch.no_grad():
-        full, cache = model(ids), model.new_cache(3, 12)
-        held, parts = [0, 0, 0], [[], [], []]
-        for lengths, time in (([5, 1, 3], 5), ([2, 4, 0], 4), (None, 1), ([0, 3, 2], 3)):
-            new = lengths or [time] * 3
-            chunk = torch.full((3, time), 7)
-            for row, count in enumerate(new):
-                chunk[row, :count] = ids[row, held[row] : held[row] + count]
-            logits = model(chunk, cache=cache, lengths=lengths)
-            for row, count in enumerate(new):
-                parts[row].append(logits[row, :count])
-                held[row] += count
-        for row in range(3):
-            torch.testing.assert_close(torch.cat(parts[row]), full[row, : held[row]], **EXACT)
+        full = model(ids)
+        calls = (([5, 1, 3], 5), ([2, 4, 0], 4), (None, 1), ([0, 3, 2], 3))
+        for row, logits in enumerate(in_unequal_rows(model, ids, calls)):
+            torch.testing.assert_close(logits, full[row, : len(logits)], **EXACT)
 
 
 def test_bank_of_values_caches_token_ids_once_and_no_values_of_its_layers():
